@@ -1,0 +1,89 @@
+package api
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/outbox"
+)
+
+// DefaultMaxBody bounds a request body, in bytes.
+const DefaultMaxBody = 10 << 20
+
+// Config configures the API.
+type Config struct {
+	// Pool reads API keys.
+	Pool *pgxpool.Pool
+	// Outbox stores and reads emails.
+	Outbox *outbox.Client
+	// MaxBody bounds a request body in bytes. Zero: [DefaultMaxBody].
+	MaxBody int64
+	// Ready reports why requests cannot be served. Nil: they always can.
+	Ready func(r *http.Request) error
+	// Logger gets one line per request. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// server holds what the handlers share.
+type server struct {
+	outbox  *outbox.Client
+	keys    *keyring
+	maxBody int64
+	ready   func(r *http.Request) error
+	log     *slog.Logger
+}
+
+// New returns the API's handler.
+func New(cfg Config) http.Handler {
+	s := &server{
+		outbox:  cfg.Outbox,
+		keys:    newKeyring(cfg.Pool),
+		maxBody: cmp.Or(cfg.MaxBody, DefaultMaxBody),
+		ready:   cfg.Ready,
+		log:     cfg.Logger,
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s.routes()
+}
+
+// routes is every route of the API, with the scope that it asks for.
+func (s *server) routes() http.Handler {
+	r := chi.NewRouter()
+	r.Use(s.observe, cleanPath)
+	r.NotFound(s.open(routeNotFound))
+	r.MethodNotAllowed(s.open(methodNotAllowed))
+
+	r.Get("/healthz", s.open(s.healthz))
+	r.Get("/readyz", s.open(s.readyz))
+
+	r.Post("/emails", s.keyed(scopeSend, s.sendEmail))
+	r.Get("/emails/{id}", s.keyed(scopeRead, s.getEmail))
+	return r
+}
+
+func (s *server) healthz(*http.Request) (*response, error) {
+	return &response{body: map[string]string{"status": "ok"}}, nil
+}
+
+func (s *server) readyz(r *http.Request) (*response, error) {
+	if s.ready != nil {
+		if err := s.ready(r); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	return &response{body: map[string]string{"status": "ok"}}, nil
+}
+
+func routeNotFound(*http.Request) (*response, error) {
+	return nil, problem(http.StatusNotFound, "not_found", "There is no such route.")
+}
+
+func methodNotAllowed(*http.Request) (*response, error) {
+	return nil, problem(http.StatusMethodNotAllowed, "method_not_allowed", "This route does not answer that method.")
+}

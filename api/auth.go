@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	scopeSend  = "send"
+	scopeRead  = "read"
+	scopeAdmin = "admin"
+)
+
+// keyFreshness is how long a process trusts what it knows of a key. A revoked
+// key stops working everywhere within it.
+const keyFreshness = 3 * time.Second
+
+// apiKey is what an API key may do.
+type apiKey struct {
+	id         string
+	org        uuid.UUID
+	secretHash []byte
+	scopes     []string
+	// orgDomains and keyDomains restrict From; empty: any.
+	orgDomains, keyDomains []string
+	requireIdempotencyKey  bool
+	expiresAt              *time.Time
+	revokedAt              *time.Time
+}
+
+func (k *apiKey) allows(scope string) bool {
+	return slices.Contains(k.scopes, scope) || slices.Contains(k.scopes, scopeAdmin)
+}
+
+func (k *apiKey) valid(now time.Time) bool {
+	return k.revokedAt == nil && (k.expiresAt == nil || k.expiresAt.After(now))
+}
+
+// authenticate finds the key of a request and checks its secret and scope.
+func (s *server) authenticate(r *http.Request, scope string) (*apiKey, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token == "" || !strings.EqualFold(scheme, "Bearer") {
+		return nil, problem(http.StatusUnauthorized, "missing_api_key",
+			"Send the API key in the header Authorization: Bearer <key>.")
+	}
+	invalidKey := problem(http.StatusUnauthorized, "invalid_api_key", "The API key is not valid.")
+	id, secret, ok := splitKey(strings.TrimSpace(token))
+	if !ok {
+		return nil, invalidKey
+	}
+	key, err := s.keys.find(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if key == nil || subtle.ConstantTimeCompare(key.secretHash, hashSecret(secret)) != 1 || !key.valid(time.Now()) {
+		return nil, invalidKey
+	}
+	if !key.allows(scope) {
+		return nil, problem(http.StatusForbidden, "restricted_api_key",
+			"This API key lacks the scope "+scope+".")
+	}
+	return key, nil
+}
+
+// keyring reads API keys and remembers them for [keyFreshness].
+type keyring struct {
+	pool *pgxpool.Pool
+	mu   sync.Mutex
+	seen map[string]remembered
+}
+
+type remembered struct {
+	key *apiKey // nil: there is no such key
+	at  time.Time
+}
+
+// maxRemembered bounds the memory that guessed ids can take.
+const maxRemembered = 10_000
+
+func newKeyring(pool *pgxpool.Pool) *keyring {
+	return &keyring{pool: pool, seen: map[string]remembered{}}
+}
+
+const sqlFindAPIKey = `
+SELECT k.id, k.org_id, k.secret_hash, k.scopes, o.from_domains, k.from_domains,
+    o.require_idempotency_key OR k.require_idempotency_key, k.expires_at, k.revoked_at
+FROM outbox.api_keys k JOIN outbox.orgs o ON o.id = k.org_id
+WHERE k.id = $1`
+
+// find returns nil for an id that does not exist.
+func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
+	k.mu.Lock()
+	known, ok := k.seen[id]
+	k.mu.Unlock()
+	if ok && time.Since(known.at) < keyFreshness {
+		return known.key, nil
+	}
+	at := time.Now()
+	key := new(apiKey)
+	err := k.pool.QueryRow(ctx, sqlFindAPIKey, id).Scan(&key.id, &key.org, &key.secretHash, &key.scopes,
+		&key.orgDomains, &key.keyDomains, &key.requireIdempotencyKey, &key.expiresAt, &key.revokedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		key, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read API key: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.seen) >= maxRemembered {
+		clear(k.seen)
+	}
+	k.seen[id] = remembered{key, at}
+	return key, nil
+}

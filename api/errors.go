@@ -1,0 +1,122 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/outboxd/outboxd/outbox"
+)
+
+// Error is the one shape of every error answer: the members that Resend's SDKs
+// read, and those of RFC 9457.
+type Error struct {
+	StatusCode int    `json:"statusCode"`
+	Name       string `json:"name"`
+	Message    string `json:"message"`
+
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+
+	Errors    []outbox.FieldError `json:"errors,omitempty"`
+	RequestID string              `json:"request_id"`
+
+	retryAfter int // seconds; zero: no Retry-After
+	cause      error
+}
+
+// Error is the text for the log.
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return e.Name + ": " + e.cause.Error()
+	}
+	return e.Name + ": " + e.Message
+}
+
+// Unwrap returns what led to the answer; clients do not see it.
+func (e *Error) Unwrap() error { return e.cause }
+
+const (
+	internalMessage    = "Something went wrong on our side. The request can be repeated with the same idempotency key."
+	unavailableMessage = "The service cannot take the request right now. Retry with the same idempotency key."
+)
+
+var errNotFound = problem(http.StatusNotFound, "not_found", "Email not found.")
+
+func problem(status int, name, message string) *Error {
+	return &Error{
+		StatusCode: status, Name: name, Message: message,
+		Type: "urn:outboxd:error:" + name, Title: http.StatusText(status), Status: status, Detail: message,
+	}
+}
+
+func unavailable(cause error) *Error {
+	e := problem(http.StatusServiceUnavailable, "service_unavailable", unavailableMessage)
+	e.retryAfter, e.cause = 1, cause
+	return e
+}
+
+func invalid(fields ...outbox.FieldError) *Error {
+	e := problem(http.StatusUnprocessableEntity, "validation_error",
+		(&outbox.ValidationError{Fields: fields}).Error())
+	e.Errors = fields
+	return e
+}
+
+// errorOf is the table from errors to answers.
+func errorOf(err error) *Error {
+	answer, isAnswer := errors.AsType[*Error](err)
+	validation, isInvalid := errors.AsType[*outbox.ValidationError](err)
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case isAnswer:
+		copied := *answer
+		return &copied
+	case isInvalid:
+		return invalid(validation.Fields...)
+	case isTooLarge:
+		return problem(http.StatusRequestEntityTooLarge, "payload_too_large",
+			"The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes.")
+	case errors.Is(err, outbox.ErrNotFound):
+		return problem(errNotFound.StatusCode, errNotFound.Name, errNotFound.Message)
+	case errors.Is(err, outbox.ErrIdempotencyKeyReused):
+		return problem(http.StatusUnprocessableEntity, "invalid_idempotent_request",
+			"This idempotency key was used for another request. Use a new key, or repeat the first request unchanged.")
+	case errors.Is(err, outbox.ErrSubmissionInProgress):
+		e := problem(http.StatusConflict, "concurrent_idempotent_requests",
+			"A request with this idempotency key is in progress. Retry with the same key.")
+		e.retryAfter = 1
+		return e
+	case outbox.IsUnavailable(err):
+		return unavailable(err)
+	}
+	return problem(http.StatusInternalServerError, "internal_server_error", internalMessage)
+}
+
+// writeError answers with an error. The cause goes to the log and never to the
+// client.
+func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	e := errorOf(err)
+	l := lineOf(r)
+	e.RequestID, l.name = l.requestID, e.Name
+	if e.StatusCode >= http.StatusInternalServerError {
+		l.detail = err.Error()
+	}
+	if e.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.retryAfter))
+	}
+	if e.StatusCode == http.StatusRequestEntityTooLarge {
+		// The rest of the body is not read, so the connection is of no use.
+		w.Header().Set("Connection", "close")
+	}
+	// Three official SDKs lose the message of any other media type, so the
+	// standard one is only for those who ask.
+	contentType := "application/json"
+	if strings.Contains(r.Header.Get("Accept"), "application/problem+json") {
+		contentType = "application/problem+json"
+	}
+	s.writeJSON(w, r, contentType, e.StatusCode, e)
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+)
+
+// handlerFunc answers a request with a response or an error; only [server.open]
+// writes to the connection.
+type handlerFunc func(*http.Request) (*response, error)
+
+// keyedFunc is a handler behind an API key.
+type keyedFunc func(*http.Request, *apiKey) (*response, error)
+
+// response is a success.
+type response struct {
+	status int // zero: 200
+	header http.Header
+	body   any // a json.RawMessage goes out byte for byte
+}
+
+// open serves a route that asks for no API key.
+func (s *server) open(h handlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		resp, err := s.call(h, r)
+		if err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+		for name, values := range resp.header {
+			w.Header()[name] = values
+		}
+		s.writeJSON(w, r, "application/json", max(resp.status, http.StatusOK), resp.body)
+	}
+}
+
+// keyed serves a route behind an API key with the scope.
+func (s *server) keyed(scope string, h keyedFunc) http.HandlerFunc {
+	return s.open(func(r *http.Request) (*response, error) {
+		key, err := s.authenticate(r, scope)
+		if err != nil {
+			return nil, err
+		}
+		lineOf(r).org, lineOf(r).key = key.org.String(), key.id
+		return h(r, key)
+	})
+}
+
+// call turns a panic into an error, so that the client gets an answer and the
+// process goes on.
+func (s *server) call(h handlerFunc, r *http.Request) (resp *response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.ErrorContext(r.Context(), "panic", "panic", p, "stack", string(debug.Stack()))
+			resp, err = nil, problem(http.StatusInternalServerError, "internal_server_error", internalMessage)
+		}
+	}()
+	return h(r)
+}
+
+func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, contentType string, status int, body any) {
+	encoded, raw := body.(json.RawMessage)
+	if !raw {
+		var err error
+		if encoded, err = json.Marshal(body); err != nil {
+			s.log.ErrorContext(r.Context(), "encode answer", "error", err)
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	// The client may be gone; there is nobody to tell.
+	_, _ = w.Write(encoded)
+}
+
+// line is what a request's log line says beyond the request itself.
+type line struct {
+	requestID, org, key, name, detail string
+}
+
+type lineKey struct{}
+
+func lineOf(r *http.Request) *line {
+	if l, ok := r.Context().Value(lineKey{}).(*line); ok {
+		return l
+	}
+	return new(line)
+}
+
+// observe gives the request an id and writes its log line. The line names the
+// route's pattern: a path may hold an address.
+func (s *server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l := &line{requestID: uuid.NewString()}
+		w.Header().Set("X-Request-Id", l.requestID)
+		r = r.WithContext(context.WithValue(r.Context(), lineKey{}, l))
+		rec := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
+		start := time.Now()
+		next.ServeHTTP(rec, r)
+
+		level := slog.LevelInfo
+		if rec.status >= http.StatusInternalServerError {
+			level = slog.LevelError
+		}
+		s.log.LogAttrs(r.Context(), level, "request",
+			slog.String("method", r.Method), slog.String("route", chi.RouteContext(r.Context()).RoutePattern()),
+			slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
+			slog.String("request_id", l.requestID), slog.String("org", l.org), slog.String("key", l.key),
+			slog.String("name", l.name), slog.String("detail", l.detail))
+	})
+}
+
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *statusRecorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// cleanPath routes //emails like /emails: base URLs with a trailing slash are
+// a common slip.
+func cleanPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rctx := chi.RouteContext(r.Context())
+		rctx.RoutePath = path.Clean("/" + r.URL.Path)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pathID reads the id in the path. One that is no UUID names nothing.
+func pathID(r *http.Request) (uuid.UUID, error) {
+	id, err := uuid.Parse(chi.URLParam(r, "id"))
+	if err != nil {
+		return uuid.Nil, errNotFound
+	}
+	return id, nil
+}

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/outboxd/outboxd/api"
+	"github.com/outboxd/outboxd/outbox"
+)
+
+// The default ops addresses are on the loopback interface: what they serve is
+// not for everybody, even with a password.
+const (
+	defaultAPIOpsAddr    = "127.0.0.1:9090"
+	defaultWorkerOpsAddr = "127.0.0.1:9091"
+)
+
+// RunAPI serves the HTTP API until ctx ends, then drains it.
+func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
+	pool, err := openPool(ctx, cfg.DatabaseURL, "api", apiSettings, 16)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := outbox.NewClient(pool, outbox.Config{
+		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.Providers, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	ready := &readiness{pool: pool}
+
+	uiCtx, stopUI := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopUI()
+	var ui http.Handler
+	if cfg.AdminPassword == "" {
+		log.InfoContext(ctx, "River UI and pprof are off: set OUTBOXD_ADMIN_PASSWORD to turn them on")
+	} else if ui, err = newRiverUI(uiCtx, client.Jobs(), log); err != nil {
+		return err
+	}
+	public, err := listen("api", cfg.Addr, api.New(api.Config{
+		Pool: pool, Outbox: client, Ready: ready.check, Logger: log,
+	}), log)
+	if err != nil {
+		return err
+	}
+	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, ui), log)
+	if err != nil {
+		return err
+	}
+	return ready.serve(ctx, log, nil, public, ops)
+}

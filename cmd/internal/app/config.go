@@ -1,0 +1,167 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config is what both programs read from the environment.
+type Config struct {
+	DatabaseURL string `env:"DATABASE_URL"`
+	// Providers are names in order of preference.
+	Providers []string `env:"OUTBOXD_PROVIDERS"`
+	LogFormat string   `env:"OUTBOXD_LOG_FORMAT" envDefault:"text"`
+
+	Addr    string `env:"OUTBOXD_ADDR" envDefault:":8080"`
+	OpsAddr string `env:"OUTBOXD_OPS_ADDR"`
+
+	AdminUser     string `env:"OUTBOXD_ADMIN_USER" envDefault:"admin"`
+	AdminPassword string `env:"OUTBOXD_ADMIN_PASSWORD"`
+
+	IdempotencyTTL Duration `env:"OUTBOXD_IDEMPOTENCY_TTL" envDefault:"7d"`
+	SendTimeout    Duration `env:"OUTBOXD_SEND_TIMEOUT" envDefault:"30s"`
+	GiveUpAfter    Duration `env:"OUTBOXD_GIVE_UP_AFTER" envDefault:"24h"`
+	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
+
+	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
+	SMTP     SMTPConfig
+}
+
+// SendGridConfig configures the provider sendgrid.
+type SendGridConfig struct {
+	APIKey  string `env:"API_KEY"`
+	BaseURL string `env:"BASE_URL"`
+}
+
+// SMTPConfig configures the provider smtp.
+type SMTPConfig struct {
+	URL          string   `env:"SMTP_URL"`
+	FinalTimeout Duration `env:"OUTBOXD_SMTP_FINAL_TIMEOUT" envDefault:"10m"`
+}
+
+// Duration is a Go duration that also knows days: 7d, 1d12h.
+type Duration time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	rest, days := string(text), 0
+	if before, after, found := strings.Cut(rest, "d"); found {
+		var err error
+		if days, err = strconv.Atoi(before); err != nil || days < 0 {
+			return fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
+		}
+		rest = after
+	}
+	var parsed time.Duration
+	if rest != "" || days == 0 {
+		var err error
+		if parsed, err = time.ParseDuration(rest); err != nil {
+			return fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
+		}
+	}
+	*d = Duration(time.Duration(days)*24*time.Hour + parsed)
+	return nil
+}
+
+// D returns the duration as Go's own type.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// LoadConfig reads and checks the environment. Its error lists everything that
+// is wrong, one line each, and quotes no secret.
+func LoadConfig() (Config, error) {
+	var cfg Config
+	if errs := parseErrors(env.Parse(&cfg)); errs != nil {
+		return cfg, errors.Join(errs...)
+	}
+	return cfg, errors.Join(cfg.check()...)
+}
+
+// parseErrors names the variables, where the library names the Go fields.
+func parseErrors(err error) []error {
+	if err == nil {
+		return nil
+	}
+	all, ok := errors.AsType[env.AggregateError](err)
+	if !ok {
+		return []error{err}
+	}
+	errs := slices.Clone(all.Errors)
+	for i := range errs {
+		if parse, ok := errors.AsType[env.ParseError](errs[i]); ok {
+			errs[i] = fmt.Errorf("%s: %w", variable(reflect.TypeFor[Config](), parse.Name), parse.Err)
+		}
+	}
+	return errs
+}
+
+// variable returns the environment variable of a field.
+func variable(config reflect.Type, field string) string {
+	for f := range config.Fields() {
+		if f.Name == field {
+			return f.Tag.Get("env")
+		}
+		if f.Type.Kind() == reflect.Struct {
+			if name := variable(f.Type, field); name != "" {
+				return f.Tag.Get("envPrefix") + name
+			}
+		}
+	}
+	return ""
+}
+
+func (c *Config) check() []error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.DatabaseURL == "" {
+		fail("DATABASE_URL is not set; it looks like postgres://user:password@host:5432/database")
+	} else if _, err := pgxpool.ParseConfig(c.DatabaseURL); err != nil {
+		fail("DATABASE_URL: %w", err)
+	}
+	if len(c.Providers) == 0 {
+		fail("OUTBOXD_PROVIDERS is not set; it names providers in order of preference, of %s", strings.Join(knownProviders(), ", "))
+	}
+	for i, name := range c.Providers {
+		if _, known := factories[name]; !known {
+			fail("OUTBOXD_PROVIDERS: there is no provider %q; known are %s", name, strings.Join(knownProviders(), ", "))
+		}
+		if slices.Contains(c.Providers[:i], name) {
+			fail("OUTBOXD_PROVIDERS: %q is named twice", name)
+		}
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		fail("OUTBOXD_LOG_FORMAT is %q; use text or json", c.LogFormat)
+	}
+	if c.Concurrency < 1 || c.Concurrency > 10_000 {
+		fail("OUTBOXD_CONCURRENCY is %d; use 1 to 10000", c.Concurrency)
+	}
+	if c.IdempotencyTTL.D() < 24*time.Hour {
+		fail("OUTBOXD_IDEMPOTENCY_TTL is %v; use at least 24h, clients retry that long", c.IdempotencyTTL.D())
+	}
+	for name, d := range map[string]Duration{
+		"OUTBOXD_SEND_TIMEOUT": c.SendTimeout, "OUTBOXD_GIVE_UP_AFTER": c.GiveUpAfter,
+		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout,
+	} {
+		if d <= 0 {
+			fail("%s must be positive", name)
+		}
+	}
+	return errs
+}
+
+// NewLogger writes to standard error in the configured format.
+func (c *Config) NewLogger() *slog.Logger {
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}

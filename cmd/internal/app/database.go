@@ -1,0 +1,65 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/migrations"
+)
+
+const connectTimeout = 5 * time.Second
+
+// apiSettings bound what one request can hold up. A process that is frozen
+// between its INSERT and its COMMIT keeps its idempotency keys locked: Postgres
+// ends such a session, and those who wait give up before their clients do.
+var apiSettings = map[string]string{
+	"lock_timeout":                        "500ms",
+	"statement_timeout":                   "10s",
+	"idle_in_transaction_session_timeout": "2s",
+}
+
+var workerSettings = map[string]string{
+	"lock_timeout":                        "10s",
+	"statement_timeout":                   "60s",
+	"idle_in_transaction_session_timeout": "10s",
+}
+
+// openPool connects and checks that the database is migrated. Settings in
+// DATABASE_URL win over ours.
+func openPool(ctx context.Context, databaseURL, program string, settings map[string]string, maxConns int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	params := cfg.ConnConfig.RuntimeParams
+	setDefault(params, "application_name", "outboxd-"+program)
+	// Idempotency relies on each statement seeing what is committed.
+	params["default_transaction_isolation"] = "read committed"
+	for name, value := range settings {
+		setDefault(params, name, value)
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if cfg.MaxConns < maxConns {
+		cfg.MaxConns = maxConns
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	if err := migrations.Check(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+func setDefault(params map[string]string, name, value string) {
+	if _, set := params[name]; !set {
+		params[name] = value
+	}
+}

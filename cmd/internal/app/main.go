@@ -1,0 +1,93 @@
+// Package app is what the programs share: configuration, wiring, start and
+// stop.
+package app
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+// Main is the body of a program: it reads the environment, runs until SIGINT
+// or SIGTERM, and returns the exit code. A second signal ends it at once.
+func Main(name, purpose string, run func(context.Context, Config, *slog.Logger) error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	version := flags.Bool("version", false, "print the version and exit")
+	flags.Usage = func() { usage(flags.Output(), name, purpose) }
+	switch err := flags.Parse(os.Args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case *version:
+		fmt.Println(name, Version())
+		return 0
+	}
+	cfg, err := LoadConfig()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: the configuration is not usable:\n%v\n", name, err)
+		return 2
+	}
+	log := cfg.NewLogger()
+	if err := run(ctx, cfg, log); err != nil {
+		log.ErrorContext(ctx, name+" failed", "error", err)
+		return 1
+	}
+	return 0
+}
+
+func usage(w io.Writer, name, purpose string) {
+	_, _ = fmt.Fprintf(w, `%s: %s
+
+It is configured by environment variables:
+
+%s
+Flags:
+  --version  print the version and exit
+`, name, purpose, variables)
+}
+
+// variables is the help text; a test compares it with Config.
+const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
+  OUTBOXD_PROVIDERS            providers in order of preference: sendgrid, smtp
+  SENDGRID_API_KEY             for the provider sendgrid
+  SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
+  SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
+  OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
+  OUTBOXD_ADDR                 where the API listens (:8080)
+  OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
+  OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)
+  OUTBOXD_ADMIN_PASSWORD       their password; without it they are off
+  OUTBOXD_SEND_TIMEOUT         time-out of a call to a provider (30s)
+  OUTBOXD_GIVE_UP_AFTER        age at which an email that no provider took fails (24h)
+  OUTBOXD_CONCURRENCY          deliveries at a time in one worker (50)
+  OUTBOXD_IDEMPOTENCY_TTL      how long idempotency keys are kept, at least 24h (7d)
+  OUTBOXD_LOG_FORMAT           text or json (text)
+
+Durations are like 30s, 10m, 24h or 7d.
+`
+
+// Version is the module version or the commit that the program was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
+			return setting.Value[:12]
+		}
+	}
+	return info.Main.Version
+}

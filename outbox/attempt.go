@@ -1,0 +1,168 @@
+package outbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// beginning is an attempt about to be recorded, before any byte of it can
+// reach a provider.
+type beginning struct {
+	email       uuid.UUID
+	number      int16
+	provider    string
+	key         uuid.UUID
+	worker      string
+	date        time.Time
+	budget      time.Duration
+	payloadHash [sha256.Size]byte
+}
+
+// sqlBegin commits the intent to send. The email row is the fence: it must
+// still have the number of attempts that the worker read, and be waiting, so
+// of two workers with the same job exactly one begins. The email leaves its
+// waiting status in the same statement, so a cancel either comes first or
+// comes too late.
+const sqlBegin = `
+WITH input AS (
+    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],
+        $6::timestamptz[], $7::interval[], $8::bytea[])
+        AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256)
+), begun AS (
+    UPDATE outbox.emails e
+    SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL
+    FROM input i
+    WHERE e.id = i.email_id AND e.attempts = i.number - 1 AND e.status IN ('queued', 'scheduled')
+        AND (e.expires_at IS NULL OR e.expires_at > now())
+    RETURNING e.id
+)
+INSERT INTO outbox.attempts (email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256)
+SELECT i.email_id, i.number, i.provider, i.provider_key, i.worker, i.began_at, now() + i.budget, i.payload_sha256
+FROM input i JOIN begun b ON b.id = i.email_id
+RETURNING email_id`
+
+// begin records attempts and returns which of the emails were begun. It is one
+// statement and so one transaction.
+func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (map[uuid.UUID]bool, error) {
+	n := len(batch)
+	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
+	workers, dates, budgets, hashes := make([]string, n), make([]time.Time, n), make([]time.Duration, n), make([][]byte, n)
+	for i, b := range batch {
+		emails[i], numbers[i], providers[i], keys[i] = b.email, b.number, b.provider, b.key
+		workers[i], dates[i], budgets[i], hashes[i] = b.worker, b.date, b.budget, b.payloadHash[:]
+	}
+	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes)
+	if err != nil {
+		return nil, fmt.Errorf("begin attempt: %w", err)
+	}
+	return collectIDs(rows, "begin attempt")
+}
+
+// sqlIsBegun asks whether an attempt is recorded and open, for when the reply
+// to begin was lost.
+const sqlIsBegun = `
+SELECT EXISTS (
+    SELECT FROM outbox.attempts
+    WHERE email_id = $1 AND number = $2 AND provider_key = $3 AND stage = 'sending')`
+
+func isBegun(ctx context.Context, pool *pgxpool.Pool, b beginning) (bool, error) {
+	var begun bool
+	if err := pool.QueryRow(ctx, sqlIsBegun, b.email, b.number, b.key).Scan(&begun); err != nil {
+		return false, fmt.Errorf("look for attempt: %w", err)
+	}
+	return begun, nil
+}
+
+// ending is what became of an attempt, and what follows for its email.
+type ending struct {
+	email             uuid.UUID
+	number            int16
+	key               uuid.UUID
+	stage             Stage // StageSending leaves the attempt open: it is in doubt
+	evidence          Evidence
+	statusCode        int
+	code, detail      string
+	providerMessageID string
+
+	status       Status
+	reason       string
+	reasonDetail string
+	nextAttempt  time.Duration // from now; for StatusQueued
+}
+
+// sqlFinish records an outcome, if the attempt is still open and still this
+// one: somebody who was taken over in the meantime changes nothing.
+const sqlFinish = `
+WITH input AS (
+    SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::text[], $6::integer[], $7::text[],
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::interval[])
+        AS i (email_id, number, provider_key, stage, evidence, status_code, code,
+            detail, provider_message_id, status, reason, reason_detail, next_attempt)
+), finished AS (
+    UPDATE outbox.attempts a
+    SET stage = i.stage, evidence = i.evidence, status_code = i.status_code, code = i.code, detail = i.detail,
+        provider_message_id = i.provider_message_id,
+        ended_at = CASE WHEN i.stage = 'sending' THEN NULL ELSE now() END
+    FROM input i
+    WHERE a.email_id = i.email_id AND a.number = i.number AND a.provider_key = i.provider_key AND a.stage = 'sending'
+    RETURNING a.email_id, a.number
+)
+UPDATE outbox.emails e
+SET status = i.status, reason = i.reason, reason_detail = i.reason_detail,
+    next_attempt_at = now() + i.next_attempt,
+    ended_at = CASE WHEN i.status IN ('sent', 'failed') THEN now() END
+FROM input i JOIN finished f USING (email_id, number)
+WHERE e.id = i.email_id AND e.attempts = i.number
+RETURNING e.id`
+
+// finish records outcomes and returns which of the emails it changed.
+func finish(ctx context.Context, pool *pgxpool.Pool, batch []ending) (map[uuid.UUID]bool, error) {
+	n := len(batch)
+	emails, numbers, keys, stages := make([]uuid.UUID, n), make([]int16, n), make([]uuid.UUID, n), make([]string, n)
+	evidence, codes, names := make([]*string, n), make([]*int32, n), make([]*string, n)
+	details, messageIDs, statuses := make([]*string, n), make([]*string, n), make([]string, n)
+	reasons, reasonDetails, next := make([]*string, n), make([]*string, n), make([]*time.Duration, n)
+	for i, e := range batch {
+		emails[i], numbers[i], keys[i], stages[i] = e.email, e.number, e.key, string(e.stage)
+		evidence[i], codes[i], names[i] = nullable(string(e.evidence)), nullable(int32(e.statusCode)), nullable(e.code)
+		details[i], messageIDs[i], statuses[i] = nullable(e.detail), nullable(e.providerMessageID), string(e.status)
+		reasons[i], reasonDetails[i], next[i] = nullable(e.reason), nullable(e.reasonDetail), nullable(e.nextAttempt)
+	}
+	rows, err := pool.Query(ctx, sqlFinish, emails, numbers, keys, stages, evidence, codes, names,
+		details, messageIDs, statuses, reasons, reasonDetails, next)
+	if err != nil {
+		return nil, fmt.Errorf("finish attempt: %w", err)
+	}
+	return collectIDs(rows, "finish attempt")
+}
+
+func collectIDs(rows pgx.Rows, doing string) (map[uuid.UUID]bool, error) {
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	set := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set, nil
+}
+
+// sqlEnd ends emails that no attempt is to be made for, unless one has begun
+// or the email has ended meanwhile.
+const sqlEnd = `
+UPDATE outbox.emails
+SET status = $2, reason = nullif($3, ''), reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
+WHERE id = $1 AND attempts = $5 AND status IN ('queued', 'scheduled')`
+
+// sqlMarkUnknown shows the doubt of an email whose open attempt nobody
+// finished.
+const sqlMarkUnknown = `
+UPDATE outbox.emails SET status = 'unknown', reason = $3
+WHERE id = $1 AND attempts = $2 AND status = 'sending'`

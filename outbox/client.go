@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+)
+
+const (
+	// Schema is the Postgres schema of all tables, River's included.
+	Schema = "outbox"
+	// Queue is the River queue of deliveries.
+	Queue = "emails"
+
+	// DefaultIdempotencyTTL is how long an idempotency key is kept at least.
+	DefaultIdempotencyTTL = 7 * 24 * time.Hour
+)
+
+// FetchCooldown bounds from below how often a River client notifies a queue
+// and how often a worker fetches. With River's 100 ms, a job committed shortly
+// after another waits half a second for the next poll; with 10 ms on both
+// sides it waits 2 ms (measured).
+const FetchCooldown = 10 * time.Millisecond
+
+// Config configures a [Client].
+type Config struct {
+	// IdempotencyTTL is how long an idempotency key is kept, counted from its
+	// submission, and never less than 24 h past the end of its email. Zero:
+	// [DefaultIdempotencyTTL].
+	IdempotencyTTL time.Duration
+
+	// Providers are the names that a message may be pinned to. Nil: any name
+	// is taken, and an unknown one fails the email before its first attempt.
+	Providers []string
+
+	// Logger receives what has no caller to return to. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Client submits and reads emails. It starts nothing, and is safe for
+// concurrent use.
+type Client struct {
+	pool *pgxpool.Pool
+	jobs *river.Client[pgx.Tx]
+	cfg  Config
+}
+
+// NewClient returns a client on a pool. The pool may be nil for an application
+// that only calls [Client.EnqueueTx].
+func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
+	cfg.IdempotencyTTL = cmp.Or(cfg.IdempotencyTTL, DefaultIdempotencyTTL)
+	if cfg.IdempotencyTTL < 24*time.Hour {
+		return nil, fmt.Errorf("IdempotencyTTL is %v, must be at least 24h: shorter than clients retry", cfg.IdempotencyTTL)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		FetchCooldown: FetchCooldown,
+		Logger:        cfg.Logger,
+		Schema:        Schema,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("river: %w", err)
+	}
+	return &Client{pool: pool, jobs: jobs, cfg: cfg}, nil
+}
+
+// Jobs returns the insert-only River client, for River UI.
+func (c *Client) Jobs() *river.Client[pgx.Tx] { return c.jobs }

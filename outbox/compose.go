@@ -1,0 +1,62 @@
+package outbox
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outboxd/outboxd/providers"
+)
+
+// compose parses a message into the form that adapters render. Messages that
+// came through SQL are checked here for the first time in depth.
+//
+// An address in several lists stays in the first of To, Cc and Bcc: providers
+// refuse the whole message otherwise, or send it twice.
+func (m *Message) compose() (providers.Message, error) {
+	if err := m.Validate(); err != nil {
+		return providers.Message{}, err
+	}
+	out := providers.Message{Subject: m.Subject, HTML: m.HTML, Text: m.Text}
+	var err error
+	if out.From, err = parseAddress(m.From); err != nil {
+		return providers.Message{}, fmt.Errorf("from: %w", err)
+	}
+	seen := map[string]bool{}
+	for _, list := range []struct {
+		from []string
+		to   *[]providers.Address
+		seen map[string]bool
+	}{{m.To, &out.To, seen}, {m.Cc, &out.Cc, seen}, {m.Bcc, &out.Bcc, seen}, {m.ReplyTo, &out.ReplyTo, map[string]bool{}}} {
+		if *list.to, err = parseList(list.from, list.seen); err != nil {
+			return providers.Message{}, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		out.Headers = append(out.Headers, providers.Header{Name: name, Value: m.Headers[name]})
+	}
+	for _, a := range m.Attachments {
+		out.Attachments = append(out.Attachments, providers.Attachment(a))
+	}
+	for _, t := range m.Tags {
+		out.Tags = append(out.Tags, providers.Tag(t))
+	}
+	return out, nil
+}
+
+// parseList leaves out addresses that were seen, in any case of letters.
+func parseList(addresses []string, seen map[string]bool) ([]providers.Address, error) {
+	var out []providers.Address
+	for _, s := range addresses {
+		address, err := parseAddress(s)
+		if err != nil {
+			return nil, err
+		}
+		if lower := strings.ToLower(address.Email); !seen[lower] {
+			seen[lower] = true
+			out = append(out, address)
+		}
+	}
+	return out, nil
+}

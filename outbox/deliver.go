@@ -1,0 +1,354 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+
+	"github.com/outboxd/outboxd/providers"
+)
+
+// The defaults of [DelivererConfig].
+const (
+	DefaultSendTimeout = 30 * time.Second
+	DefaultGiveUpAfter = 24 * time.Hour
+)
+
+// maxJobAttempts is out of reach: the emails table decides when to give up,
+// not River.
+const maxJobAttempts = 10_000
+
+// deliverArgs are the arguments of a delivery job: the id and nothing else,
+// since River UI shows them and River keeps them.
+type deliverArgs struct {
+	EmailID uuid.UUID `json:"email_id"`
+}
+
+// Kind names the job in River.
+func (deliverArgs) Kind() string { return "deliver_email" }
+
+// InsertOpts are River's options for every delivery job.
+func (deliverArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: Queue, MaxAttempts: maxJobAttempts}
+}
+
+// DelivererConfig configures a [Deliverer].
+type DelivererConfig struct {
+	// Providers in order of preference; at least one.
+	Providers []providers.Provider
+	// WorkerID names this process on its attempts. It must be new at every
+	// start of the process.
+	WorkerID string
+	// SendTimeout bounds a call to a provider, from the commit of its attempt
+	// to its last byte. Zero: [DefaultSendTimeout].
+	SendTimeout time.Duration
+	// GiveUpAfter is how long after its submission, or its scheduled time, an
+	// email that no provider accepted fails. Zero: [DefaultGiveUpAfter].
+	GiveUpAfter time.Duration
+	// Logger gets one line per attempt. Nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Deliverer is the River worker that takes an email through one attempt:
+// Begin, committed before any byte leaves; Send, during which no transaction
+// and no connection is held; Finish.
+type Deliverer struct {
+	river.WorkerDefaults[deliverArgs]
+	pool *pgxpool.Pool
+	cfg  DelivererConfig
+	log  *slog.Logger
+}
+
+// NewDeliverer returns a deliverer on a pool.
+func NewDeliverer(pool *pgxpool.Pool, cfg DelivererConfig) (*Deliverer, error) {
+	if len(cfg.Providers) == 0 {
+		return nil, errors.New("no provider is configured")
+	}
+	if cfg.WorkerID == "" {
+		return nil, errors.New("WorkerID is empty")
+	}
+	cfg.SendTimeout = cmp.Or(cfg.SendTimeout, DefaultSendTimeout)
+	cfg.GiveUpAfter = cmp.Or(cfg.GiveUpAfter, DefaultGiveUpAfter)
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Deliverer{pool: pool, cfg: cfg, log: log}, nil
+}
+
+// Register adds the deliverer to the workers of a River client.
+func (d *Deliverer) Register(workers *river.Workers) error {
+	return river.AddWorkerSafely(workers, d)
+}
+
+// Timeout is River's bound for one job: longer than the longest send, so that
+// it never cuts one off.
+func (d *Deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
+	var final time.Duration
+	for _, p := range d.cfg.Providers {
+		final = max(final, p.Capabilities().FinalTimeout)
+	}
+	// Once for the preamble, once for the content.
+	return 2*d.cfg.SendTimeout + final + time.Minute
+}
+
+// NextRetry spaces the runs of a job that failed for reasons of its own, such
+// as a database that was away. Attempts are spaced by the emails table.
+func (d *Deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
+	return time.Now().Add(backoff(len(job.Errors) + 1))
+}
+
+// Work runs one job.
+func (d *Deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
+	wait, err := d.deliver(ctx, job.Args.EmailID)
+	switch {
+	case err != nil:
+		return err
+	case wait > 0:
+		return river.JobSnooze(wait)
+	}
+	return nil
+}
+
+// deliver looks at the email, not at the job, decides what is to be done and
+// does it. It returns how long to wait before the email needs another look;
+// zero: none.
+func (d *Deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
+	e, err := load(ctx, d.pool, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case e.Status.Ended():
+		return 0, nil
+	case e.openWorker != "":
+		return 0, d.markUnknown(ctx, e)
+	case e.due().After(e.now):
+		return e.due().Sub(e.now), nil
+	case e.expired():
+		return 0, d.end(ctx, e, StatusExpired, "", nil)
+	}
+	a, err := d.route(e)
+	if err != nil {
+		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
+	}
+	return d.attempt(ctx, a)
+}
+
+// attempt is one hand-over on its way.
+type attempt struct {
+	*delivery
+	beginning
+	provider providers.Provider
+	sending  providers.Sending
+	deadline deadline
+}
+
+// route picks the provider and renders the message for it. Each definite
+// "not accepted" moves on to the next provider in order; one that cannot carry
+// the message is passed over.
+func (d *Deliverer) route(e *delivery) (*attempt, error) {
+	message, err := e.Message.compose()
+	if err != nil {
+		return nil, err
+	}
+	candidates := d.candidates(e.Message.Provider)
+	if len(candidates) == 0 {
+		return nil, fmt.Errorf("provider %q is not configured", e.Message.Provider)
+	}
+	for i := range candidates {
+		p := candidates[(int(e.attempts)+i)%len(candidates)]
+		var a *attempt
+		if a, err = d.render(e, p, message); err == nil {
+			return a, nil
+		}
+	}
+	return nil, err
+}
+
+func (d *Deliverer) candidates(pinned string) []providers.Provider {
+	if pinned == "" {
+		return d.cfg.Providers
+	}
+	for _, p := range d.cfg.Providers {
+		if p.Name() == pinned {
+			return []providers.Provider{p}
+		}
+	}
+	return nil
+}
+
+func (d *Deliverer) render(e *delivery, p providers.Provider, m providers.Message) (*attempt, error) {
+	limits := p.Capabilities()
+	if n := len(m.To) + len(m.Cc) + len(m.Bcc); limits.MaxRecipients > 0 && n > limits.MaxRecipients {
+		return nil, fmt.Errorf("%s takes at most %d recipients, not %d", p.Name(), limits.MaxRecipients, n)
+	}
+	key := newID()
+	request := providers.Request{Key: key.String(), Date: e.now.Truncate(time.Second), Message: m}
+	payload, err := p.Render(request)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(providers.AsError(err)))
+	}
+	if limits.MaxBytes > 0 && len(payload) > limits.MaxBytes {
+		return nil, fmt.Errorf("%s takes at most %d bytes, the message has %d", p.Name(), limits.MaxBytes, len(payload))
+	}
+	a := &attempt{delivery: e, provider: p, beginning: beginning{
+		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.cfg.WorkerID,
+		date: request.Date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
+	}}
+	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: a.confirm}
+	return a, nil
+}
+
+// confirm is the last look before the point of no return.
+func (a *attempt) confirm() error { return a.deadline.check() }
+
+// attempt takes the email through Begin, Send and Finish.
+func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
+	send, drop, err := d.prepare(ctx, a)
+	if err != nil {
+		// Nothing was handed over. The failure is recorded as an attempt all
+		// the same, so that an operator sees it.
+		send = func(context.Context) (providers.Receipt, error) { return providers.Receipt{}, err }
+	}
+	defer drop()
+
+	a.deadline = deadlineIn(d.cfg.SendTimeout)
+	begun, err := d.begin(ctx, a.beginning)
+	if err != nil {
+		return 0, err
+	}
+	if !begun {
+		// Another worker was faster, or the sender canceled: look again.
+		return time.Second, nil
+	}
+	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
+	defer cancel()
+	started := time.Now()
+	receipt, err := send(sendCtx)
+	e := d.outcome(a, receipt, err)
+	if err := d.finish(ctx, e); err != nil {
+		return 0, err
+	}
+	d.logAttempt(ctx, a, e, time.Since(started))
+	return e.nextAttempt, nil
+}
+
+type sendFunc func(context.Context) (providers.Receipt, error)
+
+// prepare does the part of the hand-over that cannot make the provider accept
+// anything. The returned drop is never nil and may be called at any time.
+func (d *Deliverer) prepare(ctx context.Context, a *attempt) (send sendFunc, drop func(), err error) {
+	preparer, ok := a.provider.(providers.Preparer)
+	if !ok {
+		return func(ctx context.Context) (providers.Receipt, error) {
+			return a.provider.Send(ctx, a.sending)
+		}, func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.SendTimeout)
+	defer cancel()
+	conversation, err := preparer.Prepare(ctx, a.sending)
+	if err != nil {
+		return nil, func() {}, definite(err)
+	}
+	return conversation.Send, func() { _ = conversation.Close() }, nil
+}
+
+// definite turns an error from before the attempt, whatever it is, into one
+// that says "not accepted".
+func definite(err error) error {
+	e := *providers.AsError(err)
+	if e.Outcome == providers.InDoubt {
+		e.Outcome = providers.Deferred
+	}
+	return &e
+}
+
+// begin commits the attempt. If the reply is lost it finds out whether the
+// attempt was recorded, since an attempt that stays open is a doubt.
+func (d *Deliverer) begin(ctx context.Context, b beginning) (bool, error) {
+	begun, err := begin(ctx, d.pool, []beginning{b})
+	if err == nil {
+		return begun[b.email], nil
+	}
+	var found bool
+	err = d.persist(ctx, func(ctx context.Context) error {
+		var err error
+		found, err = isBegun(ctx, d.pool, b)
+		return err
+	})
+	return found, err
+}
+
+// finish commits the outcome. It runs under no job's or call's context and
+// goes on until the database takes it: a live process never turns an outcome
+// that it knows into a doubt.
+func (d *Deliverer) finish(ctx context.Context, e ending) error {
+	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		_, err := finish(ctx, d.pool, []ending{e})
+		return err
+	})
+}
+
+// persist runs a statement until it succeeds or ctx ends.
+func (d *Deliverer) persist(ctx context.Context, run func(context.Context) error) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := run(bounded)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		d.log.WarnContext(ctx, "database is away, trying again", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// end ends an email without an attempt.
+func (d *Deliverer) end(ctx context.Context, e *delivery, status Status, reason string, cause error) error {
+	detail := ""
+	if cause != nil {
+		detail = scrub(cause.Error())
+	}
+	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts); err != nil {
+		return fmt.Errorf("end email: %w", err)
+	}
+	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason, "detail", detail)
+	return nil
+}
+
+// markUnknown leaves an email alone whose attempt was begun and not finished:
+// sending again could send twice.
+func (d *Deliverer) markUnknown(ctx context.Context, e *delivery) error {
+	if _, err := d.pool.Exec(ctx, sqlMarkUnknown, e.ID, e.attempts, reasonInDoubt); err != nil {
+		return fmt.Errorf("mark email unknown: %w", err)
+	}
+	d.log.WarnContext(ctx, "email in doubt", "email", e.ID, "attempt", e.attempts, "worker", e.openWorker)
+	return nil
+}
+
+func (d *Deliverer) logAttempt(ctx context.Context, a *attempt, e ending, took time.Duration) {
+	level := slog.LevelInfo
+	if e.status != StatusSent {
+		level = slog.LevelWarn
+	}
+	d.log.LogAttrs(ctx, level, "attempt",
+		slog.String("email", a.email.String()), slog.Int("number", int(a.number)),
+		slog.String("provider", a.provider.Name()), slog.String("provider_key", a.key.String()),
+		slog.String("stage", string(e.stage)), slog.String("status", string(e.status)),
+		slog.Int("status_code", e.statusCode), slog.String("code", e.code),
+		slog.Duration("took", took), slog.Duration("next_attempt", e.nextAttempt))
+}

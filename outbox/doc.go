@@ -1,0 +1,45 @@
+// Package outbox is the heart of outboxd: the transactional outbox, its state
+// machine, and the River workers that deliver what it holds.
+//
+// An application submits an email with [Client.Enqueue], or inside its own
+// transaction with [Client.EnqueueTx]. Idempotency key, email and River job
+// commit together. A [Deliverer] takes each email through attempts:
+//
+//	Begin   commits an attempt with its provider key, before any byte leaves
+//	Send    hands the message over; no transaction or connection is held
+//	Finish  commits the outcome, if the attempt is still open
+//
+// An attempt whose outcome is not recorded is in doubt: the provider may have
+// accepted the message. Nothing is sent again blindly.
+//
+// # States
+//
+//	scheduled ─▶ queued ─▶ sending ─▶ sent ─▶ delivered, bounced, complained
+//	    │          │  ▲       │
+//	    │          │  └───────┼──▶ failed      definitely not accepted, for good
+//	    │          │ not yet  │
+//	    │          │          └──▶ unknown     in doubt
+//	    └──────────┴─▶ canceled, expired, suppressed
+//
+// # Invariants
+//
+// Tests name the invariant that they prove.
+//
+//   - I1 No loss: every acknowledged submission ends, in bounded time, as sent,
+//     failed, unknown, suppressed, canceled or expired.
+//   - I2 No phantom: everything a provider gets belongs to a committed email.
+//   - I3 No more mails than the provider's guarantees and the email's policy
+//     allow.
+//   - I4 Truth: sent means that a provider accepted, failed that none did, or
+//     that policy ended a doubt; possible_duplicate is set exactly when a
+//     resend followed a doubt.
+//   - I5 Monotone: no way back from an ended status but by evidence or a
+//     person; attempts only grow.
+//   - I6 One email per live idempotency key.
+//   - I7 No request at a provider without an attempt committed before it.
+//   - I8 Requests with the same provider key are byte-identical.
+//   - I9 One request on the wire per call.
+//   - I10 Recovery within its bound.
+//   - I11 After a drain no running job, idle transaction, leaked goroutine or
+//     advisory lock is left.
+package outbox

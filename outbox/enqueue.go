@@ -1,0 +1,358 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/riverqueue/river"
+)
+
+const (
+	// enqueueTimeout bounds a submission once its transaction has begun. From
+	// then on the caller going away no longer cancels it: a COMMIT that is cut
+	// off half way is an outcome that nobody knows.
+	enqueueTimeout = 10 * time.Second
+
+	// enqueueTries bounds how often a transaction runs that Postgres ended to
+	// resolve a deadlock or a serialization conflict.
+	enqueueTries = 5
+
+	// keptAfterEnd is how long a key outlives the end of its email.
+	keptAfterEnd = "24 hours"
+)
+
+// Enqueue stores a submission in a transaction of its own: idempotency key,
+// emails and River jobs commit together or not at all. When it returns a
+// receipt, the emails are durable.
+//
+// Errors are a *[ValidationError], [ErrIdempotencyKeyReused],
+// [ErrSubmissionInProgress], [ErrOutcomeUnknown], or say that the database
+// could not be used. After every error but the first two, repeating the call
+// with the same key is safe and is what the caller should do.
+func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
+	p, err := c.prepare(s)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Receipt{}, fmt.Errorf("enqueue: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+	defer cancel()
+	if err := c.enqueue(ctx, []*pending{p}); err != nil {
+		return Receipt{}, err
+	}
+	return p.receipt, p.err
+}
+
+// EnqueueTx stores a submission in the caller's transaction. If that rolls
+// back there is no email, no job, and the key is free.
+//
+// Under READ COMMITTED it behaves like [Client.Enqueue]. Under REPEATABLE READ
+// and above, a key that another transaction committed meanwhile is reported as
+// a serialization failure (SQLSTATE 40001): roll back and run the transaction
+// again. After an error from the database the transaction is aborted, as after
+// any failed statement; use a savepoint to go on. While another transaction
+// holds the same key, the call waits for it, as long as lock_timeout allows.
+func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (Receipt, error) {
+	p, err := c.prepare(s)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if err := c.enqueueTx(ctx, tx, []*pending{p}); err != nil {
+		return Receipt{}, err
+	}
+	return p.receipt, p.err
+}
+
+func (c *Client) prepare(s Submission) (*pending, error) {
+	return prepare(s, time.Now(), c.cfg.Providers)
+}
+
+// enqueue runs the transaction, again if Postgres asks for it.
+func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
+	var err error
+	for range enqueueTries {
+		if err = c.enqueueOnce(ctx, batch); !isRetryable(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
+	tx, err := c.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	// After a successful commit this does nothing. If it fails, the connection
+	// is gone and Postgres rolls back by itself.
+	defer func() { _ = tx.Rollback(ctx) }()
+	if err := c.enqueueTx(ctx, tx, batch); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return c.afterLostCommit(ctx, batch, err)
+	}
+	return nil
+}
+
+// afterLostCommit finds out what became of a transaction whose COMMIT failed.
+// An answer from Postgres means that it rolled back. A broken connection means
+// nothing: the commit may have happened, so the emails are looked up on
+// another connection, and the insert is never run again blindly.
+func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitErr error) error {
+	if _, refused := errors.AsType[*pgconn.PgError](commitErr); refused {
+		return fmt.Errorf("commit: %w", commitErr)
+	}
+	ids := []uuid.UUID{}
+	for _, p := range batch {
+		if p.err == nil && !p.receipt.Replayed {
+			ids = append(ids, p.receipt.IDs...)
+		}
+	}
+	var found int
+	if err := c.pool.QueryRow(ctx, sqlCountEmails, ids).Scan(&found); err != nil {
+		return fmt.Errorf("%w: %w, then: %w", ErrOutcomeUnknown, commitErr, err)
+	}
+	if found < len(ids) {
+		// Not there is not a proof either: the server may still be at it.
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, commitErr)
+	}
+	return nil
+}
+
+const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE id = ANY($1::uuid[])`
+
+func isRetryable(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == pgerrcode.DeadlockDetected || pgErr.Code == pgerrcode.SerializationFailure)
+}
+
+// enqueueTx stores a slice of submissions with a fixed number of statements.
+// Each gets its own receipt or error; an error returned here is about the
+// transaction and so about all of them.
+func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) error {
+	won, err := c.claimKeys(ctx, tx, batch)
+	if err != nil {
+		return err
+	}
+	var emails []emailRow
+	for _, p := range won {
+		for i := range p.emails {
+			emails = append(emails, emailRow{org: p.Org, accepted: &p.emails[i]})
+		}
+	}
+	if len(emails) == 0 {
+		return nil
+	}
+	if err := insertEmails(ctx, tx, emails); err != nil {
+		return err
+	}
+	return c.insertJobs(ctx, tx, emails)
+}
+
+// claimKeys returns the submissions that are to be stored. For each of the
+// others it sets the receipt of the earlier submission, or an error.
+func (c *Client) claimKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (won []*pending, err error) {
+	var claim, look []*pending
+	first := map[keyScope]bool{}
+	for _, p := range batch {
+		switch {
+		case p.IdempotencyKey == "" && p.timeErr != nil:
+			p.err = p.timeErr
+		case p.IdempotencyKey == "":
+			won = append(won, p)
+		case p.timeErr != nil || first[p.scope()]:
+			look = append(look, p)
+		default:
+			first[p.scope()] = true
+			claim = append(claim, p)
+		}
+	}
+	if len(claim) > 0 {
+		claimed, err := c.insertKeys(ctx, tx, claim)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range claim {
+			if claimed[p.id] {
+				won = append(won, p)
+			} else {
+				look = append(look, p)
+			}
+		}
+	}
+	return won, replay(ctx, tx, look)
+}
+
+type keyScope struct {
+	org           uuid.UUID
+	endpoint, key string
+}
+
+func (p *pending) scope() keyScope { return keyScope{p.Org, p.endpoint, p.IdempotencyKey} }
+
+// sqlInsertKeys claims keys, in key order so that overlapping slices do not
+// deadlock. One statement both claims a free key and takes over an expired
+// one, so of many at once exactly one wins. A key whose email has not ended,
+// or ended less than a day ago, has not expired whatever its date says.
+const sqlInsertKeys = `
+INSERT INTO outbox.idempotency_keys AS k (
+    org_id, endpoint, key, submission_id, fingerprint_version, fingerprint,
+    email_ids, status_code, response, expires_at)
+SELECT i.org_id, i.endpoint, i.key, i.submission_id, $5::smallint, i.fingerprint,
+    i.email_ids::uuid[], i.status_code, i.response, now() + $10::interval
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $6::bytea[], $7::text[], $8::smallint[], $9::text[])
+    AS i (org_id, endpoint, key, submission_id, fingerprint, email_ids, status_code, response)
+ORDER BY i.org_id, i.endpoint, i.key
+ON CONFLICT (org_id, endpoint, key) DO UPDATE SET
+    submission_id = excluded.submission_id,
+    fingerprint_version = excluded.fingerprint_version,
+    fingerprint = excluded.fingerprint,
+    email_ids = excluded.email_ids,
+    status_code = excluded.status_code,
+    response = excluded.response,
+    created_at = now(),
+    expires_at = excluded.expires_at
+WHERE k.expires_at <= now() AND NOT EXISTS (
+    SELECT FROM outbox.emails e
+    WHERE e.id = ANY (k.email_ids) AND (e.ended_at IS NULL OR e.ended_at > now() - interval '` + keptAfterEnd + `'))
+RETURNING k.submission_id`
+
+func (c *Client) insertKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (map[uuid.UUID]bool, error) {
+	n := len(batch)
+	orgs, endpoints, keys, ids := make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]uuid.UUID, n)
+	prints, emails, codes, responses := make([][]byte, n), make([]string, n), make([]int16, n), make([]string, n)
+	for i, p := range batch {
+		orgs[i], endpoints[i], keys[i], ids[i] = p.Org, p.endpoint, p.IdempotencyKey, p.id
+		prints[i], emails[i] = p.fingerprint, uuidArray(p.receipt.IDs)
+		codes[i], responses[i] = int16(p.receipt.StatusCode), string(p.receipt.Response)
+	}
+	rows, err := tx.Query(ctx, sqlInsertKeys, orgs, endpoints, keys, ids,
+		fingerprintVersion, prints, emails, codes, responses, c.cfg.IdempotencyTTL)
+	if err != nil {
+		return nil, keyError(err)
+	}
+	won, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, keyError(err)
+	}
+	claimed := make(map[uuid.UUID]bool, len(won))
+	for _, id := range won {
+		claimed[id] = true
+	}
+	return claimed, nil
+}
+
+// keyError recognises the lock time-out: somebody else holds the key and has
+// not committed.
+func keyError(err error) error {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pgerrcode.LockNotAvailable {
+		return fmt.Errorf("%w: %w", ErrSubmissionInProgress, err)
+	}
+	return fmt.Errorf("claim idempotency key: %w", err)
+}
+
+// sqlFindKeys is a statement of its own, after the claim: under READ COMMITTED
+// it sees the row that the claim lost to, which one statement for both would
+// not.
+const sqlFindKeys = `
+SELECT k.org_id, k.endpoint, k.key, k.fingerprint_version, k.fingerprint, k.email_ids, k.status_code, k.response
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS i (org_id, endpoint, key)
+JOIN outbox.idempotency_keys k USING (org_id, endpoint, key)`
+
+type storedKey struct {
+	version     int16
+	fingerprint []byte
+	receipt     Receipt
+}
+
+// replay answers submissions whose key is taken with the stored receipt.
+func replay(ctx context.Context, tx pgx.Tx, batch []*pending) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	stored, err := findKeys(ctx, tx, batch)
+	if err != nil {
+		return err
+	}
+	for _, p := range batch {
+		p.receipt, p.err = p.match(stored[p.scope()])
+	}
+	return nil
+}
+
+func (p *pending) match(k *storedKey) (Receipt, error) {
+	if k == nil {
+		if p.timeErr != nil {
+			return Receipt{}, p.timeErr
+		}
+		// The key expired between the claim and the look.
+		return Receipt{}, ErrSubmissionInProgress
+	}
+	print, err := p.fingerprintAs(k.version)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if !bytes.Equal(print, k.fingerprint) {
+		return Receipt{}, ErrIdempotencyKeyReused
+	}
+	return k.receipt, nil
+}
+
+func findKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (map[keyScope]*storedKey, error) {
+	n := len(batch)
+	orgs, endpoints, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	for i, p := range batch {
+		orgs[i], endpoints[i], keys[i] = p.Org, p.endpoint, p.IdempotencyKey
+	}
+	rows, err := tx.Query(ctx, sqlFindKeys, orgs, endpoints, keys)
+	if err != nil {
+		return nil, fmt.Errorf("find idempotency key: %w", err)
+	}
+	stored := make(map[keyScope]*storedKey, n)
+	var scope keyScope
+	var k storedKey
+	var response string
+	_, err = pgx.ForEachRow(rows, []any{
+		&scope.org, &scope.endpoint, &scope.key, &k.version, &k.fingerprint,
+		&k.receipt.IDs, &k.receipt.StatusCode, &response,
+	}, func() error {
+		found := k
+		found.receipt.Response, found.receipt.Replayed = []byte(response), true
+		stored[scope] = &found
+		k = storedKey{}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find idempotency key: %w", err)
+	}
+	return stored, nil
+}
+
+// insertJobs adds one River job per email, in the same transaction.
+func (c *Client) insertJobs(ctx context.Context, tx pgx.Tx, emails []emailRow) error {
+	params := make([]river.InsertManyParams, len(emails))
+	for i, e := range emails {
+		params[i] = river.InsertManyParams{
+			Args: deliverArgs{EmailID: e.id},
+			InsertOpts: &river.InsertOpts{
+				Priority:    int(e.message.Priority.rank()),
+				Queue:       Queue,
+				ScheduledAt: e.message.ScheduledAt,
+			},
+		}
+	}
+	if _, err := c.jobs.InsertManyTx(ctx, tx, params); err != nil {
+		return fmt.Errorf("insert jobs: %w", err)
+	}
+	return nil
+}
