@@ -1,0 +1,97 @@
+# `make help` lists what there is to type.
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS   += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PROGRAMS := api worker outboxctl
+CACHE    := $(CURDIR)/.cache
+TOOLS    := $(CACHE)/bin
+MAILPIT_VERSION := v1.33.1
+
+# What `make dev` and `make test` hand on: make dev ARGS=--fresh,
+# make test PKGS=./outbox TESTFLAGS='-run Enqueue -v'.
+ARGS      ?=
+PKGS      ?= ./...
+TESTFLAGS ?=
+
+# Git refuses a tree that another user owns, and Go then refuses to build; the
+# version comes in by the linker instead. A go.work above this tree is not ours.
+export GOFLAGS := $(strip $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false)
+export GOWORK  := off
+VERSION ?= $(shell git -c safe.directory='$(CURDIR)' describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -X github.com/outboxd/outboxd/cmd/internal/app.Version=$(VERSION)
+
+# $(call step,NAME,COMMAND): a progress line, the command, what it took.
+step = @printf '==> %s\n' '$(1)'; SECONDS=0; $(2); printf '    %s: %ss\n' '$(1)' "$$SECONDS"
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: dev
+dev: build ## start everything on this machine (ARGS=--fresh: with an empty database)
+	@exec bin/outboxctl dev $(ARGS)
+
+.PHONY: test
+test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: check, then all tests with a real Postgres
+	$(call step,test,$(GO_TEST) || { bash .ci/left-out; exit 1; })
+	@bash .ci/left-out
+
+# Without a C compiler there is no race detector; .ci/left-out says so.
+RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
+	go test $(RACE) -timeout 8m -vet=off $(TESTFLAGS) $(PKGS)
+
+# In CI nothing may be left out; say so before the long part.
+.PHONY: ci-complete
+ci-complete: need-go
+	@if [ "$${CI:-}" = true ]; then bash .ci/left-out --strict; fi
+
+# The cheap ones first.
+.PHONY: check
+check: need-go ## format, module files, vet, lint
+	$(call step,gofmt,$(GOFMT))
+	$(call step,go mod tidy,$(TIDY))
+	$(call step,go vet,go vet ./...)
+	@$(MAKE) $(TOOLS)/golangci-lint
+	$(call step,golangci-lint,'$(TOOLS)/golangci-lint' run)
+
+GOFMT = files=$$("$$(go env GOROOT)/bin/gofmt" -l .); \
+	if [ -n "$$files" ]; then printf 'not formatted (make fmt does it):\n%s\n' "$$files"; exit 1; fi
+
+TIDY = if ! diff=$$(go mod tidy -diff 2>&1); then \
+	head -n 20 <<<"$$diff"; echo 'go.mod and go.sum are not what "go mod tidy" makes'; exit 1; fi
+
+.PHONY: fmt
+fmt: need-go $(TOOLS)/golangci-lint ## format all Go files
+	@'$(TOOLS)/golangci-lint' fmt
+
+.PHONY: vuln
+vuln: need-go $(TOOLS)/govulncheck ## known vulnerabilities in what is linked (asks the Go vulnerability database)
+	$(call step,govulncheck,'$(TOOLS)/govulncheck' ./...)
+
+.PHONY: build
+build: need-go ## the programs, static, in bin/
+	$(call step,build,CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%))
+
+.PHONY: clean
+clean: ## remove what make built (the data of make dev stays: make dev ARGS=--fresh)
+	@rm -rf bin '$(TOOLS)' '$(CACHE)'/mailpit-*
+
+.PHONY: need-go
+need-go:
+	@command -v go >/dev/null || { echo 'Go is missing; go.mod says which version, https://go.dev/doc/install how.'; exit 1; }
+
+# Developer tools, built once from the versions in tools/go.mod.
+$(TOOLS)/golangci-lint: TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/govulncheck:   TOOL = golang.org/x/vuln/cmd/govulncheck
+$(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/go.mod tools/go.sum
+	$(call step,build $(@F) (once; a few minutes when nothing is cached),GOBIN='$(TOOLS)' go install -C tools $(TOOL))
+	@touch $@
+
+# A real SMTP server for the end-to-end test. The stamp carries the version.
+$(CACHE)/mailpit-$(MAILPIT_VERSION): | need-go
+	$(call step,build mailpit (once; a minute or two when nothing is cached),GOBIN='$(TOOLS)' go install github.com/axllent/mailpit@$(MAILPIT_VERSION))
+	@rm -f '$(CACHE)'/mailpit-*; touch $@
