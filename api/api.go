@@ -63,7 +63,11 @@ func (s *server) routes() http.Handler {
 	r.Get("/readyz", s.open(s.readyz))
 
 	r.Post("/emails", s.keyed(scopeSend, s.sendEmail))
+	r.Post("/emails/batch", s.keyed(scopeSend, s.sendBatch))
+	r.Get("/emails", s.keyed(scopeRead, s.listEmails))
 	r.Get("/emails/{id}", s.keyed(scopeRead, s.getEmail))
+	r.Patch("/emails/{id}", s.keyed(scopeSend, s.updateEmail))
+	r.Post("/emails/{id}/cancel", s.keyed(scopeSend, s.cancelEmail))
 	return r
 }
 

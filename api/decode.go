@@ -53,6 +53,15 @@ type attachment struct {
 	Path        string  `json:"path"`
 }
 
+// decodeEmail decodes one email.
+func decodeEmail(body []byte) (outbox.Message, error) {
+	var wire emailRequest
+	if err := decode(body, &wire); err != nil {
+		return outbox.Message{}, err
+	}
+	return wire.message()
+}
+
 // message maps the wire to the domain.
 func (e *emailRequest) message() (outbox.Message, error) {
 	m := outbox.Message{
@@ -213,6 +222,8 @@ func (l *stringList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &(*l)[0])
 }
 
+const rfc3339Message = "must be a time in RFC 3339, such as 2026-01-31T09:30:00Z"
+
 // instant is an RFC 3339 time. SDKs send an empty string for none.
 type instant time.Time
 
@@ -224,7 +235,7 @@ func (t *instant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 	parsed, err := time.Parse(time.RFC3339, text)
 	if err != nil || parsed.IsZero() {
-		return wrongValue("must be a time in RFC 3339, such as 2026-01-31T09:30:00Z")
+		return wrongValue(rfc3339Message)
 	}
 	// Postgres keeps microseconds; what it would round must not count in the
 	// fingerprint either.

@@ -21,11 +21,7 @@ func (s *server) sendEmail(r *http.Request, key *apiKey) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	var wire emailRequest
-	if err := decode(body, &wire); err != nil {
-		return nil, err
-	}
-	message, err := wire.message()
+	message, err := decodeEmail(body)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +65,7 @@ func (k *apiKey) checkFrom(from string) error {
 	}
 	domain, err := outbox.AddressDomain(from)
 	if err != nil {
-		return nil // Reported with all that is wrong with the message.
+		return nil //nolint:nilerr // reported with all that is wrong with the message
 	}
 	for _, allowed := range [][]string{k.orgDomains, k.keyDomains} {
 		if len(allowed) > 0 && !slices.Contains(allowed, domain) {
@@ -91,6 +87,53 @@ func (s *server) getEmail(r *http.Request, key *apiKey) (*response, error) {
 		return nil, err
 	}
 	return &response{body: emailDetailOf(email)}, nil
+}
+
+// updateRequest is the body of PATCH /emails/{id}. One SDK repeats the id in it.
+type updateRequest struct {
+	ID          string  `json:"id"`
+	ScheduledAt instant `json:"scheduled_at"`
+}
+
+// updateEmail serves PATCH /emails/{id}.
+func (s *server) updateEmail(r *http.Request, key *apiKey) (*response, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := s.readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var wire updateRequest
+	if err := decode(body, &wire); err != nil {
+		return nil, err
+	}
+	if wire.ID != "" && wire.ID != id.String() {
+		return nil, invalid(outbox.FieldError{Field: "id", Message: "is not the id in the path"})
+	}
+	if err := s.outbox.Reschedule(r.Context(), key.org, id, time.Time(wire.ScheduledAt)); err != nil {
+		return nil, err
+	}
+	return &response{body: emailReference{Object: "email", ID: id}}, nil
+}
+
+// cancelEmail serves POST /emails/{id}/cancel.
+func (s *server) cancelEmail(r *http.Request, key *apiKey) (*response, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.outbox.Cancel(r.Context(), key.org, id); err != nil {
+		return nil, err
+	}
+	return &response{body: emailReference{Object: "email", ID: id}}, nil
+}
+
+// emailReference is the answer to a change of an email.
+type emailReference struct {
+	Object string    `json:"object"`
+	ID     uuid.UUID `json:"id"`
 }
 
 // emailSummary is an email in a list: the fields of Resend's API, then ours.

@@ -90,6 +90,10 @@ func errorOf(err error) *Error {
 			"A request with this idempotency key is in progress. Retry with the same key.")
 		e.retryAfter = 1
 		return e
+	case errors.Is(err, outbox.ErrNotCancelable):
+		return problem(http.StatusConflict, "not_cancelable", "An attempt to send this email has begun, or it has ended.")
+	case errors.Is(err, outbox.ErrNotScheduled):
+		return problem(http.StatusConflict, "not_scheduled", "This email is no longer scheduled.")
 	case outbox.IsUnavailable(err):
 		return unavailable(err)
 	}

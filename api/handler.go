@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -67,14 +68,11 @@ func (s *server) call(h handlerFunc, r *http.Request) (resp *response, err error
 }
 
 func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, contentType string, status int, body any) {
-	encoded, raw := body.(json.RawMessage)
-	if !raw {
-		var err error
-		if encoded, err = json.Marshal(body); err != nil {
-			s.log.ErrorContext(r.Context(), "encode answer", "error", err)
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		}
+	encoded, err := encode(body)
+	if err != nil {
+		s.log.ErrorContext(r.Context(), "encode answer", "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -82,6 +80,17 @@ func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, contentType s
 	w.WriteHeader(status)
 	// The client may be gone; there is nobody to tell.
 	_, _ = w.Write(encoded)
+}
+
+func encode(body any) ([]byte, error) {
+	if raw, ok := body.(json.RawMessage); ok {
+		return raw, nil
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // an address in <> is no HTML here
+	err := encoder.Encode(body)
+	return out.Bytes(), err
 }
 
 // line is what a request's log line says beyond the request itself.

@@ -42,13 +42,14 @@ CREATE TABLE outbox.emails (
     provider           text,
     reason             text,
     reason_detail      text,
-    created_at         timestamptz NOT NULL DEFAULT now(),
+    created_at         timestamptz NOT NULL,
     scheduled_at       timestamptz,
     expires_at         timestamptz,
     next_attempt_at    timestamptz,
     ended_at           timestamptz
 ) WITH (fillfactor = 80);
 COMMENT ON COLUMN outbox.emails.id IS 'UUIDv7: ordered by the time of submission';
+COMMENT ON COLUMN outbox.emails.created_at IS 'the time in the id';
 COMMENT ON COLUMN outbox.emails.priority IS '1 high, 2 normal, 3 low';
 COMMENT ON COLUMN outbox.emails.attempts IS 'attempts begun so far; the fence for beginning the next';
 COMMENT ON COLUMN outbox.emails.provider IS 'the provider that the sender pinned; null: any';
@@ -80,6 +81,9 @@ CREATE TABLE outbox.email_contents (
 );
 COMMENT ON COLUMN outbox.email_contents.to_addresses IS 'as submitted: addr or Name <addr>';
 COMMENT ON COLUMN outbox.email_contents.recipients IS 'bare addresses of To, Cc and Bcc in lower case, to search by';
+
+CREATE INDEX email_contents_recipients ON outbox.email_contents USING gin (recipients);
+CREATE INDEX email_contents_tags ON outbox.email_contents USING gin (tags jsonb_path_ops) WHERE tags IS NOT NULL;
 
 CREATE TABLE outbox.attachments (
     email_id     uuid     NOT NULL REFERENCES outbox.emails ON DELETE CASCADE,
@@ -135,5 +139,9 @@ CREATE TABLE outbox.idempotency_keys (
     expires_at          timestamptz NOT NULL,
     PRIMARY KEY (org_id, endpoint, key)
 );
+-- Keys are inserted in the order in which they expire, so the smallest of
+-- indexes finds those to purge.
+CREATE INDEX idempotency_keys_expires_at ON outbox.idempotency_keys USING brin (expires_at) WITH (autosummarize = on);
+
 COMMENT ON COLUMN outbox.idempotency_keys.submission_id IS 'tells the submission that won the key from those that replay it';
 COMMENT ON COLUMN outbox.idempotency_keys.response IS 'the body of the first answer, replayed byte for byte';

@@ -37,7 +37,7 @@ const (
 
 // FS holds the numbered SQL files.
 //
-//go:embed *.sql
+//go:embed [0-9]*.sql
 var FS embed.FS
 
 // Migration is one step of one of the two lines: "outbox", ours, and "river".

@@ -84,9 +84,27 @@ func NewDeliverer(pool *pgxpool.Pool, cfg DelivererConfig) (*Deliverer, error) {
 	return &Deliverer{pool: pool, cfg: cfg, log: log}, nil
 }
 
-// Register adds the deliverer to the workers of a River client.
-func (d *Deliverer) Register(workers *river.Workers) error {
-	return river.AddWorkerSafely(workers, d)
+// Configure adds to a River configuration what delivers emails: workers,
+// queues, periodic jobs. Up to concurrency emails are delivered at a time.
+func (d *Deliverer) Configure(cfg *river.Config, concurrency int) error {
+	if cfg.Workers == nil {
+		cfg.Workers = river.NewWorkers()
+	}
+	if err := river.AddWorkerSafely(cfg.Workers, d); err != nil {
+		return fmt.Errorf("river: %w", err)
+	}
+	if err := river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}); err != nil {
+		return fmt.Errorf("river: %w", err)
+	}
+	if cfg.Queues == nil {
+		cfg.Queues = map[string]river.QueueConfig{}
+	}
+	cfg.Queues[Queue] = river.QueueConfig{MaxWorkers: concurrency}
+	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
+	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
+	cfg.Schema = Schema
+	cfg.FetchCooldown = FetchCooldown
+	return nil
 }
 
 // Timeout is River's bound for one job: longer than the longest send, so that
@@ -193,7 +211,7 @@ func (d *Deliverer) render(e *delivery, p providers.Provider, m providers.Messag
 		return nil, fmt.Errorf("%s takes at most %d recipients, not %d", p.Name(), limits.MaxRecipients, n)
 	}
 	key := newID()
-	request := providers.Request{Key: key.String(), Date: e.now.Truncate(time.Second), Message: m}
+	request := providers.Request{Key: key.String(), Date: e.now, Message: m}
 	payload, err := p.Render(request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(providers.AsError(err)))

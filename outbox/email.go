@@ -124,6 +124,13 @@ const (
 	StatusSuppressed Status = "suppressed"
 )
 
+// Statuses are all statuses, in the order of an email's life.
+var Statuses = []Status{
+	StatusScheduled, StatusQueued, StatusSending, StatusUnknown,
+	StatusSent, StatusDelivered, StatusBounced, StatusComplained,
+	StatusFailed, StatusCanceled, StatusExpired, StatusSuppressed,
+}
+
 // Ended reports whether delivery is over: no attempt will begin without
 // evidence or a person.
 func (s Status) Ended() bool {

@@ -76,7 +76,9 @@ func (c *Client) prepare(s Submission) (*pending, error) {
 	return prepare(s, time.Now(), c.cfg.Providers)
 }
 
-// enqueue runs the transaction, again if Postgres asks for it.
+// enqueue runs the transaction, again if that is safe and may help: Postgres
+// ended it to resolve a conflict, or the connection was found dead before
+// COMMIT was sent.
 func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
 	var err error
 	for range enqueueTries {
@@ -132,14 +134,22 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE id = ANY($1::uuid[])`
 
 func isRetryable(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pgErr.Code == pgerrcode.DeadlockDetected || pgErr.Code == pgerrcode.SerializationFailure)
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return false
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code == pgerrcode.DeadlockDetected || pgErr.Code == pgerrcode.SerializationFailure
+	}
+	return isConnectionLost(err)
 }
 
 // enqueueTx stores a slice of submissions with a fixed number of statements.
 // Each gets its own receipt or error; an error returned here is about the
 // transaction and so about all of them.
 func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) error {
+	for _, p := range batch {
+		p.receipt, p.err = p.fresh, nil
+	}
 	won, err := c.claimKeys(ctx, tx, batch)
 	if err != nil {
 		return err
@@ -233,8 +243,8 @@ func (c *Client) insertKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (m
 	prints, emails, codes, responses := make([][]byte, n), make([]string, n), make([]int16, n), make([]string, n)
 	for i, p := range batch {
 		orgs[i], endpoints[i], keys[i], ids[i] = p.Org, p.endpoint, p.IdempotencyKey, p.id
-		prints[i], emails[i] = p.fingerprint, uuidArray(p.receipt.IDs)
-		codes[i], responses[i] = int16(p.receipt.StatusCode), string(p.receipt.Response)
+		prints[i], emails[i] = p.fingerprint, uuidArray(p.fresh.IDs)
+		codes[i], responses[i] = int16(p.fresh.StatusCode), string(p.fresh.Response)
 	}
 	rows, err := tx.Query(ctx, sqlInsertKeys, orgs, endpoints, keys, ids,
 		fingerprintVersion, prints, emails, codes, responses, c.cfg.IdempotencyTTL)
@@ -298,11 +308,11 @@ func (p *pending) match(k *storedKey) (Receipt, error) {
 		// The key expired between the claim and the look.
 		return Receipt{}, ErrSubmissionInProgress
 	}
-	print, err := p.fingerprintAs(k.version)
+	own, err := p.fingerprintAs(k.version)
 	if err != nil {
 		return Receipt{}, err
 	}
-	if !bytes.Equal(print, k.fingerprint) {
+	if !bytes.Equal(own, k.fingerprint) {
 		return Receipt{}, ErrIdempotencyKeyReused
 	}
 	return k.receipt, nil

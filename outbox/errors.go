@@ -80,7 +80,13 @@ func IsUnavailable(err error) bool {
 			pgErr.Code == pgerrcode.IdleInTransactionSessionTimeout ||
 			pgErr.Code == pgerrcode.ReadOnlySQLTransaction
 	}
+	return isConnectionLost(err)
+}
+
+// isConnectionLost reports whether there was no connection, or it broke.
+func isConnectionLost(err error) bool {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
-	return refused || network || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	return refused || network || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }

@@ -18,8 +18,9 @@ type emailRow struct {
 }
 
 const sqlInsertEmails = `
-INSERT INTO outbox.emails (id, org_id, status, priority, on_unknown, provider, scheduled_at, expires_at)
-SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[])`
+INSERT INTO outbox.emails (id, org_id, status, priority, on_unknown, provider, created_at, scheduled_at, expires_at)
+SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::text[],
+    $7::timestamptz[], $8::timestamptz[], $9::timestamptz[])`
 
 const sqlInsertContents = `
 INSERT INTO outbox.email_contents (
@@ -58,13 +59,14 @@ func emailColumns(emails []emailRow) []any {
 	n := len(emails)
 	ids, orgs, statuses, priorities := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]int16, n)
 	onUnknown, providers := make([]*string, n), make([]*string, n)
-	scheduled, expires := make([]*time.Time, n), make([]*time.Time, n)
+	created, scheduled, expires := make([]time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 	for i, e := range emails {
 		ids[i], orgs[i], statuses[i], priorities[i] = e.id, e.org, string(e.status), e.message.Priority.rank()
 		onUnknown[i], providers[i] = nullable(string(e.message.OnUnknown)), nullable(e.message.Provider)
+		created[i] = submittedAt(e.id)
 		scheduled[i], expires[i] = nullable(e.message.ScheduledAt), nullable(e.message.ExpiresAt)
 	}
-	return []any{ids, orgs, statuses, priorities, onUnknown, providers, scheduled, expires}
+	return []any{ids, orgs, statuses, priorities, onUnknown, providers, created, scheduled, expires}
 }
 
 func contentColumns(emails []emailRow) ([]any, error) {

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -72,9 +73,12 @@ type pending struct {
 	endpoint    string
 	fingerprint []byte
 	emails      []accepted
+	// fresh is the receipt if this submission creates the emails.
+	fresh Receipt
 	// timeErr is an error that holds only if this is no replay.
 	timeErr error
 
+	// receipt and err are the result of the last run of the transaction.
 	receipt Receipt
 	err     error
 }
@@ -96,7 +100,7 @@ func prepare(s Submission, now time.Time, providers []string) (*pending, error) 
 	if p.fingerprint, err = p.fingerprintAs(fingerprintVersion); err != nil {
 		return nil, err
 	}
-	p.receipt, err = p.answer(refused)
+	p.fresh, err = p.answer(refused)
 	return p, err
 }
 
@@ -167,7 +171,7 @@ func (p *pending) checkTimes(i int, now time.Time) {
 
 // inBatch names the message in the field names of its errors.
 func (p *pending) inBatch(i int, err error) fieldErrors {
-	invalid, ok := err.(*ValidationError)
+	invalid, ok := errors.AsType[*ValidationError](err)
 	if !ok {
 		invalid = &ValidationError{Fields: []FieldError{{Message: err.Error()}}}
 	}
@@ -196,6 +200,10 @@ func newAccepted(m *Message) accepted {
 // newID returns a UUIDv7: time-ordered, so that the newest emails are
 // neighbours in every index, with 74 random bits that cannot be guessed.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// submittedAt is the time in an id, to the millisecond. The row has the same,
+// so that ordering and filtering by id is ordering and filtering by time.
+func submittedAt(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()).UTC() }
 
 type emailAnswer struct {
 	ID     uuid.UUID `json:"id"`

@@ -165,3 +165,8 @@ func (c *Config) NewLogger() *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
 }
+
+// WarnLogger writes warnings and errors to standard error.
+func WarnLogger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

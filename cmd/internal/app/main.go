@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 )
 
@@ -31,7 +30,7 @@ func Main(name, purpose string, run func(context.Context, Config, *slog.Logger) 
 	case err != nil:
 		return 2
 	case *version:
-		fmt.Println(name, Version())
+		fmt.Println(name, Version)
 		return 0
 	}
 	cfg, err := LoadConfig()
@@ -78,16 +77,5 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
 Durations are like 30s, 10m, 24h or 7d.
 `
 
-// Version is the module version or the commit that the program was built from.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && len(setting.Value) >= 12 {
-			return setting.Value[:12]
-		}
-	}
-	return info.Main.Version
-}
+// Version is set by the linker.
+var Version = "dev"

@@ -38,20 +38,16 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	workers := river.NewWorkers()
-	if err := deliverer.Register(workers); err != nil {
-		return fmt.Errorf("river: %w", err)
-	}
-	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		FetchCooldown: outbox.FetchCooldown,
-		ID:            id,
-		Logger:        log,
-		Queues:        map[string]river.QueueConfig{outbox.Queue: {MaxWorkers: cfg.Concurrency}},
-		Schema:        outbox.Schema,
+	riverCfg := &river.Config{
+		ID:     id,
+		Logger: log,
 		// What has not ended by then is cut off, and is in doubt.
 		SoftStopTimeout: cfg.SendTimeout.D() + 5*time.Second,
-		Workers:         workers,
-	})
+	}
+	if err := deliverer.Configure(riverCfg, cfg.Concurrency); err != nil {
+		return err
+	}
+	jobs, err := river.NewClient(riverpgxv5.New(pool), riverCfg)
 	if err != nil {
 		return fmt.Errorf("river: %w", err)
 	}

@@ -1,0 +1,162 @@
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outboxd/outboxd/internal/testdb"
+)
+
+// patience bounds every wait of these tests. It is no measure of speed: a
+// condition that holds ends the wait at once.
+const patience = time.Minute
+
+// installation is a migrated database with an org and an API key.
+type installation struct {
+	t           *testing.T
+	databaseURL string
+	token       string
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	in := &installation{t: t, databaseURL: testdb.URL(t)}
+	outboxctl(t, in.databaseURL, "org", "create", "acme")
+	lines := strings.Fields(outboxctl(t, in.databaseURL, "key", "create", "--org", "acme", "--scopes", "send,read,admin"))
+	in.token = lines[len(lines)-1]
+	return in
+}
+
+// process is a running program.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // read after done
+
+	mu    sync.Mutex
+	addrs map[string]string // of its listeners, by name
+	lines []string
+	heard chan struct{} // closed at each line
+}
+
+// start runs a program on free ports, with JSON logs.
+func (in *installation) start(program string, env ...string) *process {
+	in.t.Helper()
+	return start(in.t, filepath.Join(binDir, program), nil, append([]string{
+		"DATABASE_URL=" + in.databaseURL,
+		"OUTBOXD_ADDR=127.0.0.1:0",
+		"OUTBOXD_OPS_ADDR=127.0.0.1:0",
+		"OUTBOXD_LOG_FORMAT=json",
+	}, env...))
+}
+
+func start(t *testing.T, path string, args, env []string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(path, args...), done: make(chan struct{}),
+		addrs: map[string]string{}, heard: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	output, input, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = input, input
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = input.Close()
+	go p.listen(output)
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			t.Logf("%s printed:\n%s", filepath.Base(path), strings.Join(p.lines[max(0, len(p.lines)-15):], "\n"))
+		}
+	})
+	return p
+}
+
+// listen reads the program's log.
+func (p *process) listen(output io.ReadCloser) {
+	defer func() { _ = output.Close() }()
+	for scanner := bufio.NewScanner(output); scanner.Scan(); {
+		var line struct{ Msg, Name, Addr string }
+		_ = json.Unmarshal(scanner.Bytes(), &line) // other programs print text
+		p.mu.Lock()
+		p.lines = append(p.lines, scanner.Text())
+		if line.Msg == "listening" {
+			p.addrs[line.Name] = line.Addr
+		}
+		close(p.heard)
+		p.heard = make(chan struct{})
+		p.mu.Unlock()
+	}
+}
+
+// await returns what find returns once it is not empty; find runs with the
+// lock held, after each line of output.
+func (p *process) await(what string, find func() string) string {
+	p.t.Helper()
+	timeout := time.After(patience)
+	for {
+		p.mu.Lock()
+		found, heard := find(), p.heard
+		p.mu.Unlock()
+		if found != "" {
+			return found
+		}
+		select {
+		case <-heard:
+		case <-p.done:
+			p.t.Fatalf("%s: the program ended: %v", what, p.err)
+		case <-timeout:
+			p.t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// url returns the base URL of a listener.
+func (p *process) url(listener string) string {
+	p.t.Helper()
+	return "http://" + p.await("listener "+listener, func() string { return p.addrs[listener] })
+}
+
+// kill ends the program as a crash does.
+func (p *process) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	<-p.done
+}
+
+// stop asks the program to end and checks that it does, with exit code 0.
+func (p *process) stop(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatal("the program did not stop")
+	}
+	if p.err != nil {
+		p.t.Errorf("exit after a signal: %v, want 0", p.err)
+	}
+}

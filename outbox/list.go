@@ -1,0 +1,128 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Query selects emails of an org. Zero fields select everything.
+type Query struct {
+	Org uuid.UUID
+	// Limit is how many emails to return at most.
+	Limit int
+	// After and Before are ids to page from: the emails older, or newer, than
+	// that one. At most one is set.
+	After, Before uuid.UUID
+
+	Status Status
+	// To is a recipient's bare address, in To, Cc or Bcc.
+	To string
+	// Tag is a tag's name, or name:value.
+	Tag string
+	// CreatedAfter and CreatedBefore are a half-open interval, in
+	// milliseconds: from the first, up to but without the second.
+	CreatedAfter, CreatedBefore time.Time
+}
+
+// sqlListEmails is completed by conditions, an order and a limit. The id is
+// the time of submission, so one index serves paging and both time filters.
+const sqlListEmails = `
+SELECT ` + emailColumnsSQL + `
+FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
+WHERE e.org_id = $1`
+
+// List returns emails without their bodies and attempts, the newest first, and
+// whether there are more in the direction of paging.
+func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, err error) {
+	sql, args, err := q.statement()
+	if err != nil {
+		return nil, false, err
+	}
+	rows, err := c.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("list emails: %w", err)
+	}
+	emails, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Email, error) {
+		var e Email
+		err := scanEmail(row, &e)
+		return e, err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("list emails: %w", err)
+	}
+	if more = len(emails) > q.Limit; more {
+		emails = emails[:q.Limit]
+	}
+	if q.Before != uuid.Nil {
+		slices.Reverse(emails)
+	}
+	return emails, more, nil
+}
+
+func (q Query) statement() (sql string, args []any, err error) {
+	text := strings.Builder{}
+	text.WriteString(sqlListEmails)
+	args = []any{q.Org}
+	where := func(condition string, arg any) {
+		args = append(args, arg)
+		fmt.Fprintf(&text, " AND "+condition, len(args))
+	}
+	if q.After != uuid.Nil {
+		where("e.id < $%d", q.After)
+	}
+	if q.Before != uuid.Nil {
+		where("e.id > $%d", q.Before)
+	}
+	if !q.CreatedAfter.IsZero() {
+		where("e.id >= $%d", firstID(q.CreatedAfter))
+	}
+	if !q.CreatedBefore.IsZero() {
+		where("e.id < $%d", firstID(q.CreatedBefore))
+	}
+	if q.Status != "" {
+		where("e.status = $%d", string(q.Status))
+	}
+	if q.To != "" {
+		where("c.recipients @> $%d", []string{strings.ToLower(q.To)})
+	}
+	if q.Tag != "" {
+		tag := map[string]string{}
+		name, value, hasValue := strings.Cut(q.Tag, ":")
+		if tag["name"] = name; hasValue {
+			tag["value"] = value
+		}
+		wanted, err := json.Marshal([]any{tag})
+		if err != nil {
+			return "", nil, fmt.Errorf("list emails: %w", err)
+		}
+		where("c.tags @> $%d::jsonb", string(wanted))
+	}
+	order := "DESC"
+	if q.Before != uuid.Nil {
+		order = "ASC" // the nearest ones, not the newest of all
+	}
+	args = append(args, q.Limit+1)
+	fmt.Fprintf(&text, " ORDER BY e.id %s LIMIT $%d", order, len(args))
+	return text.String(), args, nil
+}
+
+// firstID is the lowest UUIDv7 of a millisecond.
+func firstID(t time.Time) uuid.UUID {
+	var id uuid.UUID
+	ms := max(t.UnixMilli(), 0)
+	if t.Truncate(time.Millisecond).Before(t) {
+		ms++
+	}
+	for i := range 6 {
+		id[i] = byte(ms >> (8 * (5 - i)))
+	}
+	id[6], id[8] = 0x70, 0x80
+	return id
+}

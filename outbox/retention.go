@@ -1,0 +1,82 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+)
+
+const (
+	// maintenanceQueue is apart from deliveries, so that housekeeping neither
+	// waits for a full queue nor delays it.
+	maintenanceQueue = "maintenance"
+	purgeInterval    = 10 * time.Minute
+	purgeBatch       = 1000
+)
+
+// sqlPurgeKeys deletes keys that have expired, in the sense of sqlInsertKeys.
+// It is one bare DELETE. Reading the rows FOR UPDATE first would let a
+// concurrent submission be told that its key is taken, without waiting, by a
+// row that is then gone: acknowledged, and no email.
+const sqlPurgeKeys = `
+DELETE FROM outbox.idempotency_keys k
+WHERE k.expires_at <= now() AND (k.org_id, k.endpoint, k.key) IN (
+    SELECT i.org_id, i.endpoint, i.key FROM outbox.idempotency_keys i
+    WHERE i.expires_at <= now() AND NOT EXISTS (
+        SELECT FROM outbox.emails e
+        WHERE e.id = ANY (i.email_ids) AND (e.ended_at IS NULL OR e.ended_at > now() - interval '` + keptAfterEnd + `'))
+    LIMIT $1)`
+
+// PurgeKeys deletes expired idempotency keys in batches, each a transaction of
+// its own, and returns how many they were. Workers call it regularly.
+func PurgeKeys(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+	var total int64
+	for {
+		tag, err := pool.Exec(ctx, sqlPurgeKeys, purgeBatch)
+		if err != nil {
+			return total, fmt.Errorf("purge idempotency keys: %w", err)
+		}
+		total += tag.RowsAffected()
+		if tag.RowsAffected() < purgeBatch {
+			return total, nil
+		}
+	}
+}
+
+type purgeKeysArgs struct{}
+
+// Kind names the job in River.
+func (purgeKeysArgs) Kind() string { return "purge_idempotency_keys" }
+
+// InsertOpts are River's options for the job. It is not retried: the next one
+// comes soon.
+func (purgeKeysArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 1}
+}
+
+type purgeKeysWorker struct {
+	river.WorkerDefaults[purgeKeysArgs]
+	pool *pgxpool.Pool
+	log  *slog.Logger
+}
+
+// Work runs one job.
+func (w *purgeKeysWorker) Work(ctx context.Context, _ *river.Job[purgeKeysArgs]) error {
+	purged, err := PurgeKeys(ctx, w.pool)
+	if purged > 0 {
+		w.log.InfoContext(ctx, "purged idempotency keys", "count", purged)
+	}
+	return err
+}
+
+func periodicJobs() []*river.PeriodicJob {
+	return []*river.PeriodicJob{river.NewPeriodicJob(
+		river.PeriodicInterval(purgeInterval),
+		func() (river.JobArgs, *river.InsertOpts) { return purgeKeysArgs{}, nil },
+		&river.PeriodicJobOpts{RunOnStart: true},
+	)}
+}
