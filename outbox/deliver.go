@@ -232,12 +232,7 @@ func (a *attempt) confirm() error { return a.deadline.check() }
 
 // attempt takes the email through Begin, Send and Finish.
 func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
-	send, drop, err := d.prepare(ctx, a)
-	if err != nil {
-		// Nothing was handed over. The failure is recorded as an attempt all
-		// the same, so that an operator sees it.
-		send = func(context.Context) (providers.Receipt, error) { return providers.Receipt{}, err }
-	}
+	send, drop := d.prepare(ctx, a)
 	defer drop()
 
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
@@ -264,21 +259,26 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 type sendFunc func(context.Context) (providers.Receipt, error)
 
 // prepare does the part of the hand-over that cannot make the provider accept
-// anything. The returned drop is never nil and may be called at any time.
-func (d *Deliverer) prepare(ctx context.Context, a *attempt) (send sendFunc, drop func(), err error) {
+// anything. If that fails, nothing is handed over; send then returns the
+// failure, so that it is recorded as an attempt and an operator sees it. drop
+// may be called at any time.
+func (d *Deliverer) prepare(ctx context.Context, a *attempt) (send sendFunc, drop func()) {
 	preparer, ok := a.provider.(providers.Preparer)
 	if !ok {
 		return func(ctx context.Context) (providers.Receipt, error) {
 			return a.provider.Send(ctx, a.sending)
-		}, func() {}, nil
+		}, func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SendTimeout)
 	defer cancel()
 	conversation, err := preparer.Prepare(ctx, a.sending)
 	if err != nil {
-		return nil, func() {}, definite(err)
+		failure := definite(err)
+		return func(context.Context) (providers.Receipt, error) {
+			return providers.Receipt{}, failure
+		}, func() {}
 	}
-	return conversation.Send, func() { _ = conversation.Close() }, nil
+	return conversation.Send, func() { _ = conversation.Close() }
 }
 
 // definite turns an error from before the attempt, whatever it is, into one
