@@ -1,0 +1,108 @@
+package e2e_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// dev is a running `outboxctl dev`, which `make dev` is.
+type dev struct {
+	*process
+	api, inbox, riverUI, key, password, curl string
+}
+
+func startDev(t *testing.T, data string) *dev {
+	t.Helper()
+	env := []string{
+		// Its own Postgres, as on a developer's machine.
+		"DATABASE_URL=", "OUTBOXD_PROVIDERS=",
+		"OUTBOXD_ADDR=" + freeAddress(t), "OUTBOXD_OPS_ADDR=" + freeAddress(t),
+		"OUTBOXD_WORKER_OPS_ADDR=" + freeAddress(t),
+		"OUTBOXD_INBOX_ADDR=" + freeAddress(t), "OUTBOXD_INBOX_SMTP_ADDR=" + freeAddress(t),
+	}
+	d := &dev{process: start(t, filepath.Join(binDir, "outboxctl"), []string{"dev", "--data", data}, env)}
+	welcome := d.await("the welcome", func() string {
+		text := strings.Join(d.lines, "\n")
+		if !strings.Contains(text, "    -d '{") {
+			return ""
+		}
+		return text
+	})
+	field := func(pattern string) string {
+		match := regexp.MustCompile(pattern).FindStringSubmatch(welcome)
+		if match == nil {
+			t.Fatalf("no %s in the welcome:\n%s", pattern, welcome)
+		}
+		return match[1]
+	}
+	d.api, d.inbox = field(`API +(http://\S+)`), field(`Inbox +(http://\S+)/`)
+	d.riverUI, d.password = field(`River UI +(http://\S+)`), field(`password (\S+)`)
+	d.key, d.curl = field(`API key +(\S+)`), field(`(?s)(curl .*?\}')`)
+	return d
+}
+
+// mails returns how many the inbox has.
+func (d *dev) mails() int {
+	d.t.Helper()
+	var list struct{ Total int }
+	mustCall(d.t, "GET", d.inbox+"/api/messages", "", "", nil).decode(d.t, &list)
+	return list.Total
+}
+
+// The README's first command, the curl that it prints, Ctrl-C, and again.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	data, err := os.MkdirTemp("", "outboxd-dev-") // not t.TempDir: as root, Postgres' user must reach it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(data) })
+	if err := os.Chmod(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	d := startDev(t, data)
+	for range 2 { // pasted twice it is one mail
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", d.curl).Output()
+		if err != nil || !strings.Contains(string(out), `"status":"queued"`) {
+			t.Fatalf("the curl printed %s, error %v", out, err)
+		}
+	}
+	eventually(t, "the mail is in the inbox", func() bool { return d.mails() == 1 })
+	if a := mustCall(t, "GET", d.riverUI, "", "", nil); a.status != http.StatusUnauthorized {
+		t.Errorf("River UI answers %d without the password, want 401", a.status)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.riverUI+"api/states", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("admin", d.password)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("River UI answers %d with the password, want 200", resp.StatusCode)
+	}
+	d.stop(syscall.SIGINT)
+
+	again := startDev(t, data)
+	if again.key != d.key || again.password != d.password {
+		t.Error("the second start has another key or password")
+	}
+	var page struct {
+		Data []struct{ Status string }
+	}
+	mustCall(t, "GET", again.api+"/emails", again.key, "", nil).decode(t, &page)
+	if len(page.Data) != 1 || page.Data[0].Status != "sent" || again.mails() != 1 {
+		t.Errorf("after a restart: emails %+v, %d mails in the inbox", page.Data, again.mails())
+	}
+	again.stop(syscall.SIGINT)
+}
