@@ -47,6 +47,21 @@ func startDev(t *testing.T, data string) *dev {
 	return d
 }
 
+// devData returns a folder for the data of dev. It is not t.TempDir: as root,
+// the user that Postgres runs as must be able to reach it.
+func devData(t *testing.T) string {
+	t.Helper()
+	data, err := os.MkdirTemp("", "outboxd-dev-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(data) })
+	if err := os.Chmod(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 // mails returns how many the inbox has.
 func (d *dev) mails() int {
 	d.t.Helper()
@@ -58,15 +73,7 @@ func (d *dev) mails() int {
 // The README's first command, the curl that it prints, Ctrl-C, and again.
 func TestDev(t *testing.T) {
 	t.Parallel()
-	data, err := os.MkdirTemp("", "outboxd-dev-") // not t.TempDir: as root, Postgres' user must reach it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(data) })
-	if err := os.Chmod(data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-
+	data := devData(t)
 	d := startDev(t, data)
 	for range 2 { // pasted twice it is one mail
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", d.curl).Output()

@@ -54,22 +54,22 @@ type Duration time.Duration
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (d *Duration) UnmarshalText(text []byte) error {
-	rest, days := string(text), 0
-	if before, after, found := strings.Cut(rest, "d"); found {
-		var err error
-		if days, err = strconv.Atoi(before); err != nil || days < 0 {
-			return fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
-		}
-		rest = after
+	wrong := fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
+	days, rest, hasDays := strings.Cut(string(text), "d")
+	if !hasDays {
+		days, rest = "0", days
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return wrong
 	}
 	var parsed time.Duration
-	if rest != "" || days == 0 {
-		var err error
+	if rest != "" || !hasDays {
 		if parsed, err = time.ParseDuration(rest); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s, 24h or 7d", text)
+			return wrong
 		}
 	}
-	*d = Duration(time.Duration(days)*24*time.Hour + parsed)
+	*d = Duration(time.Duration(n)*24*time.Hour + parsed)
 	return nil
 }
 

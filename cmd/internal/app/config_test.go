@@ -1,0 +1,115 @@
+package app
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// setEnv sets variables and empties all others that configuration reads.
+func setEnv(t *testing.T, values map[string]string) {
+	t.Helper()
+	for _, name := range variableNames(reflect.TypeFor[Config](), "") {
+		t.Setenv(name, values[name])
+	}
+}
+
+func variableNames(config reflect.Type, prefix string) []string {
+	var names []string
+	for f := range config.Fields() {
+		if name := f.Tag.Get("env"); name != "" {
+			names = append(names, prefix+name)
+		}
+		if f.Type.Kind() == reflect.Struct {
+			names = append(names, variableNames(f.Type, f.Tag.Get("envPrefix"))...)
+		}
+	}
+	return names
+}
+
+// The help text and the README name exactly the variables that are read.
+func TestHelpNamesEveryVariable(t *testing.T) {
+	t.Parallel()
+	var documented []string
+	for _, match := range regexp.MustCompile(`(?m)^  ([A-Z][A-Z_]+) `).FindAllStringSubmatch(variables, -1) {
+		documented = append(documented, match[1])
+	}
+	read := variableNames(reflect.TypeFor[Config](), "")
+	slices.Sort(documented)
+	slices.Sort(read)
+	if !slices.Equal(documented, read) {
+		t.Errorf("documented: %v\nread: %v", documented, read)
+	}
+}
+
+func TestLoadConfigDefaults(t *testing.T) {
+	setEnv(t, map[string]string{"DATABASE_URL": "postgres://localhost/db", "OUTBOXD_PROVIDERS": "sendgrid,smtp"})
+	cfg, err := LoadConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.SendTimeout.D() != 30*time.Second || cfg.IdempotencyTTL.D() != 7*24*time.Hour || cfg.Concurrency != 50 ||
+		cfg.Addr != ":8080" || !slices.Equal(cfg.Providers, []string{"sendgrid", "smtp"}) {
+		t.Errorf("config = %+v", cfg)
+	}
+}
+
+// All errors at once, by the variable's name, without a secret.
+func TestLoadConfigErrors(t *testing.T) {
+	setEnv(t, map[string]string{
+		"DATABASE_URL":            "postgres://user:hunter2@localhost:nonsense/db",
+		"OUTBOXD_PROVIDERS":       "smtp,pigeon,smtp",
+		"OUTBOXD_LOG_FORMAT":      "xml",
+		"OUTBOXD_CONCURRENCY":     "-1",
+		"OUTBOXD_IDEMPOTENCY_TTL": "1h",
+		"OUTBOXD_SEND_TIMEOUT":    "-1s",
+	})
+	_, err := LoadConfig()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"DATABASE_URL", `no provider "pigeon"`, `"smtp" is named twice`, "OUTBOXD_LOG_FORMAT",
+		"OUTBOXD_CONCURRENCY", "OUTBOXD_IDEMPOTENCY_TTL", "OUTBOXD_SEND_TIMEOUT",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not mention %s:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the error shows the password:\n%v", err)
+	}
+}
+
+func TestLoadConfigNamesTheVariableOfABadValue(t *testing.T) {
+	setEnv(t, map[string]string{"OUTBOXD_SEND_TIMEOUT": "soon", "OUTBOXD_SMTP_FINAL_TIMEOUT": "10", "OUTBOXD_CONCURRENCY": "many"})
+	_, err := LoadConfig()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"OUTBOXD_SEND_TIMEOUT: ", "OUTBOXD_SMTP_FINAL_TIMEOUT: ", "OUTBOXD_CONCURRENCY: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not mention %s:\n%v", want, err)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"30s": 30 * time.Second, "7d": 7 * 24 * time.Hour, "1d12h": 36 * time.Hour, "0d": 0,
+	} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.D() != want {
+			t.Errorf("%q = %v, error %v; want %v", text, d.D(), err, want)
+		}
+	}
+	for _, text := range []string{"", "d", "-1d", "1.5d", "soon", "7"} {
+		if err := new(Duration).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a duration", text)
+		}
+	}
+}

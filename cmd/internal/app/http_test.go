@@ -1,0 +1,54 @@
+package app
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+func opsRequest(t *testing.T, cfg Config, method, path string, change func(*http.Request)) int {
+	t.Helper()
+	ui := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	req := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+	if change != nil {
+		change(req)
+	}
+	rec := httptest.NewRecorder()
+	cfg.opsHandler(func(*http.Request) error { return nil }, ui).ServeHTTP(rec, req)
+	return rec.Code
+}
+
+func TestOpsPagesNeedThePassword(t *testing.T) {
+	t.Parallel()
+	closed, open := Config{AdminUser: "admin"}, Config{AdminUser: "admin", AdminPassword: "secret"}
+	good := func(r *http.Request) { r.SetBasicAuth("admin", "secret") }
+	bad := func(r *http.Request) { r.SetBasicAuth("admin", "") }
+	crossSite := func(r *http.Request) {
+		good(r)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+	}
+	tests := []struct {
+		name   string
+		cfg    Config
+		method string
+		path   string
+		change func(*http.Request)
+		want   int
+	}{
+		{"health is open", open, "GET", "/healthz", nil, 200},
+		{"no password is configured", closed, "GET", "/riverui/", nil, 404},
+		{"no password is configured, an empty one is given", closed, "GET", "/riverui/", bad, 404},
+		{"no password is given", open, "GET", "/riverui/", nil, 401},
+		{"another password", open, "GET", "/riverui/api/jobs", bad, 401},
+		{"the password", open, "GET", "/riverui/api/jobs", good, 200},
+		{"pprof without", open, "GET", "/debug/pprof/", nil, 401},
+		{"pprof with", open, "GET", "/debug/pprof/", good, 200},
+		{"the path that River UI's own program leaves open", open, "GET", "/riverui/api/health-checks/complete", nil, 401},
+		{"a post from another site", open, "POST", "/riverui/api/jobs/cancel", crossSite, 403},
+	}
+	for _, test := range tests {
+		if got := opsRequest(t, test.cfg, test.method, test.path, test.change); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
