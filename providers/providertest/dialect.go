@@ -1,0 +1,154 @@
+package providertest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Dialect is how an HTTP API takes a message. A new provider is one more value
+// of this type.
+type Dialect struct {
+	// Name is the service's name.
+	Name string
+	// Path is where messages are posted.
+	Path string
+	// Parse looks at a complete request.
+	Parse func(Seen) Parsed
+}
+
+// Parsed is what the service makes of a request.
+type Parsed struct {
+	// Reference is the attempt's key.
+	Reference string
+	// Refusal is what the service itself refuses the request with; the zero
+	// Reaction lets it pass.
+	Refusal Reaction
+	// Accepted is the answer to an accepted message with the given id.
+	Accepted func(id string) Reaction
+}
+
+// SendGrid is POST /v3/mail/send:
+// https://www.twilio.com/docs/sendgrid/api-reference/mail-send/mail-send
+var SendGrid = Dialect{
+	Name: "sendgrid",
+	Path: "/v3/mail/send",
+	Parse: func(r Seen) Parsed {
+		mail, err := parseSendGrid(r.Body)
+		status := http.StatusAccepted
+		if mail.MailSettings.SandboxMode.Enable {
+			status = http.StatusOK
+		}
+		return Parsed{
+			Reference: mail.CustomArgs["outboxd_attempt"],
+			Refusal:   checkSendGrid(r, mail, err),
+			Accepted:  func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
+		}
+	},
+}
+
+// sendGridMail is the part of the request that the service's rules look at. It
+// is written from the API's page and not with the SDK's types, which the
+// adapter uses.
+type sendGridMail struct {
+	Personalizations []struct {
+		To  []sendGridAddress `json:"to"`
+		Cc  []sendGridAddress `json:"cc"`
+		Bcc []sendGridAddress `json:"bcc"`
+	} `json:"personalizations"`
+	From    sendGridAddress `json:"from"`
+	Subject string          `json:"subject"`
+	Content []struct {
+		Type  string `json:"type"`
+		Value string `json:"value"`
+	} `json:"content"`
+	Attachments []struct {
+		Content  string `json:"content"`
+		Type     string `json:"type"`
+		Filename string `json:"filename"`
+	} `json:"attachments"`
+	Categories   []string          `json:"categories"`
+	CustomArgs   map[string]string `json:"custom_args"`
+	MailSettings struct {
+		SandboxMode struct {
+			Enable bool `json:"enable"`
+		} `json:"sandbox_mode"`
+	} `json:"mail_settings"`
+}
+
+type sendGridAddress struct {
+	Email string `json:"email"`
+	Name  string `json:"name"`
+}
+
+func parseSendGrid(body []byte) (sendGridMail, error) {
+	var mail sendGridMail
+	err := json.Unmarshal(body, &mail)
+	return mail, err
+}
+
+// checkSendGrid refuses what the service is known to refuse:
+// https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors
+func checkSendGrid(r Seen, mail sendGridMail, err error) Reaction {
+	if key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); !ok || key == "" {
+		return sendGridError(http.StatusUnauthorized, "The provided authorization grant is invalid, expired, or revoked")
+	}
+	switch {
+	case err != nil:
+		return sendGridError(http.StatusBadRequest, "Bad Request")
+	case len(mail.Personalizations) == 0 || len(mail.Personalizations[0].To) == 0:
+		return sendGridError(http.StatusBadRequest, "The to array is required for all personalization objects.")
+	case mail.Subject == "" || len(mail.Content) == 0 || mail.From.Email == "":
+		return sendGridError(http.StatusBadRequest, "from, subject and content are required.")
+	case len(mail.Categories) > 10:
+		return sendGridError(http.StatusBadRequest, "There is a limit of 10 categories.")
+	}
+	for _, content := range mail.Content {
+		if content.Value == "" {
+			return sendGridError(http.StatusBadRequest, "The content value must be a string at least one character in length.")
+		}
+	}
+	if reason := badSendGridFile(mail); reason != "" {
+		return sendGridError(http.StatusBadRequest, reason)
+	}
+	if twice := sendGridTwice(mail); twice != "" {
+		return sendGridError(http.StatusBadRequest, "Each email address should be unique between to, cc, and bcc: "+twice)
+	}
+	return Reaction{}
+}
+
+func badSendGridFile(mail sendGridMail) string {
+	for _, file := range mail.Attachments {
+		if _, err := base64.StdEncoding.DecodeString(file.Content); err != nil || file.Content == "" {
+			return "The attachment content must be base64 encoded and at least one character in length."
+		}
+		if file.Filename == "" || strings.ContainsAny(file.Type, ";\r\n") {
+			return "The attachment needs a filename, and a type without ';' or CRLF."
+		}
+	}
+	return ""
+}
+
+// sendGridTwice returns an address that occurs more than once.
+func sendGridTwice(mail sendGridMail) string {
+	for _, p := range mail.Personalizations {
+		seen := map[string]bool{}
+		for _, list := range [][]sendGridAddress{p.To, p.Cc, p.Bcc} {
+			for _, a := range list {
+				folded := strings.ToLower(a.Email)
+				if seen[folded] {
+					return a.Email
+				}
+				seen[folded] = true
+			}
+		}
+	}
+	return ""
+}
+
+func sendGridError(status int, message string) Reaction {
+	body := fmt.Sprintf(`{"errors":[{"message":%q,"field":null,"help":null}]}`, message)
+	return Reply(status, body).With("Content-Type", "application/json")
+}
