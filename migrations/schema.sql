@@ -63,6 +63,7 @@ TABLE attempts WITH (fillfactor=80)
     evidence text
     trace_id text
     payload_sha256 bytea NOT NULL
+    in_doubt_at timestamp with time zone
     attempts_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     attempts_evidence_check CHECK ((evidence = ANY (ARRAY['response'::text, 'replay'::text, 'webhook'::text, 'search'::text, 'person'::text, 'policy'::text])))
     attempts_pkey PRIMARY KEY (email_id, number)
@@ -109,8 +110,22 @@ TABLE emails WITH (fillfactor=80)
     emails_pkey PRIMARY KEY (id)
     emails_priority_check CHECK (((priority >= 1) AND (priority <= 3)))
     emails_status_check CHECK ((status = ANY (ARRAY['scheduled'::text, 'queued'::text, 'sending'::text, 'unknown'::text, 'sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text, 'failed'::text, 'canceled'::text, 'expired'::text, 'suppressed'::text])))
+    CREATE INDEX emails_open ON outbox.emails USING btree (id) WHERE (ended_at IS NULL)
     CREATE INDEX emails_org_id_id ON outbox.emails USING btree (org_id, id)
     CREATE INDEX emails_org_id_status_id ON outbox.emails USING btree (org_id, status, id)
+
+TABLE events
+    id uuid NOT NULL
+    email_id uuid NOT NULL
+    type text NOT NULL
+    provider text
+    recipient text
+    detail text
+    occurred_at timestamp with time zone NOT NULL
+    received_at timestamp with time zone NOT NULL DEFAULT now()
+    events_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
+    events_pkey PRIMARY KEY (id)
+    CREATE INDEX events_email_id ON outbox.events USING btree (email_id, id)
 
 TABLE idempotency_keys
     org_id uuid NOT NULL
@@ -207,5 +222,15 @@ TABLE river_queue
     paused_at timestamp with time zone
     updated_at timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP
     river_queue_pkey PRIMARY KEY (name)
+
+TABLE workers
+    id text NOT NULL
+    lock_key integer NOT NULL
+    host text NOT NULL
+    pid integer NOT NULL
+    version text NOT NULL
+    started_at timestamp with time zone NOT NULL DEFAULT now()
+    ended_at timestamp with time zone
+    workers_pkey PRIMARY KEY (id)
 
 TYPE river_job_state (available, cancelled, completed, discarded, pending, retryable, running, scheduled)

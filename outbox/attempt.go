@@ -28,7 +28,8 @@ type beginning struct {
 // still have the number of attempts that the worker read, and be waiting, so
 // of two workers with the same job exactly one begins. The email leaves its
 // waiting status in the same statement, so a cancel either comes first or
-// comes too late.
+// comes too late. An attempt that follows one whose outcome stayed unknown may
+// make the email arrive twice, and says so.
 const sqlBegin = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],
@@ -36,14 +37,18 @@ WITH input AS (
         AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256)
 ), begun AS (
     UPDATE outbox.emails e
-    SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL
+    SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL,
+        possible_duplicate = e.possible_duplicate OR EXISTS (
+            SELECT FROM outbox.attempts u WHERE u.email_id = e.id AND u.stage = 'unknown')
     FROM input i
     WHERE e.id = i.email_id AND e.attempts = i.number - 1 AND e.status IN ('queued', 'scheduled')
         AND (e.expires_at IS NULL OR e.expires_at > now())
-    RETURNING e.id
+    RETURNING e.id, e.possible_duplicate
 )
-INSERT INTO outbox.attempts (email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256)
-SELECT i.email_id, i.number, i.provider, i.provider_key, i.worker, i.began_at, now() + i.budget, i.payload_sha256
+INSERT INTO outbox.attempts (
+    email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256, possible_duplicate)
+SELECT i.email_id, i.number, i.provider, i.provider_key, i.worker, i.began_at, now() + i.budget, i.payload_sha256,
+    b.possible_duplicate
 FROM input i JOIN begun b ON b.id = i.email_id
 RETURNING email_id`
 
@@ -84,6 +89,7 @@ type ending struct {
 	email             uuid.UUID
 	number            int16
 	key               uuid.UUID
+	worker            string
 	stage             Stage // StageSending leaves the attempt open: it is in doubt
 	evidence          Evidence
 	statusCode        int
@@ -94,23 +100,27 @@ type ending struct {
 	reason       string
 	reasonDetail string
 	nextAttempt  time.Duration // from now; for StatusQueued
+	lookAgain    time.Duration // from now; for an attempt in doubt
 }
 
 // sqlFinish records an outcome, if the attempt is still open and still this
-// one: somebody who was taken over in the meantime changes nothing.
+// worker's: somebody who was taken over in the meantime changes nothing. Only
+// "accepted" is the truth whoever says it.
 const sqlFinish = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::text[], $6::integer[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::interval[])
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::interval[], $14::text[])
         AS i (email_id, number, provider_key, stage, evidence, status_code, code,
-            detail, provider_message_id, status, reason, reason_detail, next_attempt)
+            detail, provider_message_id, status, reason, reason_detail, next_attempt, worker)
 ), finished AS (
     UPDATE outbox.attempts a
     SET stage = i.stage, evidence = i.evidence, status_code = i.status_code, code = i.code, detail = i.detail,
         provider_message_id = i.provider_message_id,
+        in_doubt_at = CASE WHEN i.stage = 'sending' THEN now() ELSE a.in_doubt_at END,
         ended_at = CASE WHEN i.stage = 'sending' THEN NULL ELSE now() END
     FROM input i
     WHERE a.email_id = i.email_id AND a.number = i.number AND a.provider_key = i.provider_key AND a.stage = 'sending'
+        AND (a.worker = i.worker OR i.stage = 'accepted')
     RETURNING a.email_id, a.number
 )
 UPDATE outbox.emails e
@@ -128,14 +138,16 @@ func finish(ctx context.Context, pool *pgxpool.Pool, batch []ending) (map[uuid.U
 	evidence, codes, names := make([]*string, n), make([]*int32, n), make([]*string, n)
 	details, messageIDs, statuses := make([]*string, n), make([]*string, n), make([]string, n)
 	reasons, reasonDetails, next := make([]*string, n), make([]*string, n), make([]*time.Duration, n)
+	workers := make([]string, n)
 	for i, e := range batch {
 		emails[i], numbers[i], keys[i], stages[i] = e.email, e.number, e.key, string(e.stage)
 		evidence[i], codes[i], names[i] = nullable(string(e.evidence)), nullable(int32(e.statusCode)), nullable(e.code)
 		details[i], messageIDs[i], statuses[i] = nullable(e.detail), nullable(e.providerMessageID), string(e.status)
 		reasons[i], reasonDetails[i], next[i] = nullable(e.reason), nullable(e.reasonDetail), nullable(e.nextAttempt)
+		workers[i] = e.worker
 	}
 	rows, err := pool.Query(ctx, sqlFinish, emails, numbers, keys, stages, evidence, codes, names,
-		details, messageIDs, statuses, reasons, reasonDetails, next)
+		details, messageIDs, statuses, reasons, reasonDetails, next, workers)
 	if err != nil {
 		return nil, fmt.Errorf("finish attempt: %w", err)
 	}
@@ -160,9 +172,3 @@ const sqlEnd = `
 UPDATE outbox.emails
 SET status = $2, reason = nullif($3, ''), reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
 WHERE id = $1 AND attempts = $5 AND status IN ('queued', 'scheduled')`
-
-// sqlMarkUnknown shows the doubt of an email whose open attempt nobody
-// finished.
-const sqlMarkUnknown = `
-UPDATE outbox.emails SET status = 'unknown', reason = $3
-WHERE id = $1 AND attempts = $2 AND status = 'sending'`

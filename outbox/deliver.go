@@ -20,6 +20,8 @@ import (
 const (
 	DefaultSendTimeout = 30 * time.Second
 	DefaultGiveUpAfter = 24 * time.Hour
+	DefaultUnknownWait = 2 * time.Minute
+	DefaultOnUnknown   = PolicyRetry
 )
 
 // maxJobAttempts is out of reach: the emails table decides when to give up,
@@ -44,8 +46,8 @@ func (deliverArgs) InsertOpts() river.InsertOpts {
 type DelivererConfig struct {
 	// Providers in order of preference; at least one.
 	Providers []providers.Provider
-	// WorkerID names this process on its attempts. It must be new at every
-	// start of the process.
+	// WorkerID names the process on its attempts. [Worker] sets it, to a new
+	// one for each of its sessions.
 	WorkerID string
 	// SendTimeout bounds a call to a provider, from the commit of its attempt
 	// to its last byte. Zero: [DefaultSendTimeout].
@@ -53,6 +55,12 @@ type DelivererConfig struct {
 	// GiveUpAfter is how long after its submission, or its scheduled time, an
 	// email that no provider accepted fails. Zero: [DefaultGiveUpAfter].
 	GiveUpAfter time.Duration
+	// UnknownWait is how long an email in doubt waits for evidence before its
+	// policy decides. Zero: [DefaultUnknownWait].
+	UnknownWait time.Duration
+	// OnUnknown is the policy of emails and orgs that set none. Empty:
+	// [DefaultOnUnknown].
+	OnUnknown Policy
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -65,6 +73,10 @@ type Deliverer struct {
 	pool *pgxpool.Pool
 	cfg  DelivererConfig
 	log  *slog.Logger
+	// underWay is what this process is sending.
+	underWay *keySet
+	// session proves that the process is alive; nil in tests without one.
+	session *session
 }
 
 // NewDeliverer returns a deliverer on a pool.
@@ -72,16 +84,15 @@ func NewDeliverer(pool *pgxpool.Pool, cfg DelivererConfig) (*Deliverer, error) {
 	if len(cfg.Providers) == 0 {
 		return nil, errors.New("no provider is configured")
 	}
-	if cfg.WorkerID == "" {
-		return nil, errors.New("WorkerID is empty")
-	}
 	cfg.SendTimeout = cmp.Or(cfg.SendTimeout, DefaultSendTimeout)
 	cfg.GiveUpAfter = cmp.Or(cfg.GiveUpAfter, DefaultGiveUpAfter)
+	cfg.UnknownWait = cmp.Or(cfg.UnknownWait, DefaultUnknownWait)
+	cfg.OnUnknown = cmp.Or(cfg.OnUnknown, DefaultOnUnknown)
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Deliverer{pool: pool, cfg: cfg, log: log}, nil
+	return &Deliverer{pool: pool, cfg: cfg, log: log, underWay: new(keySet)}, nil
 }
 
 // Configure adds to a River configuration what delivers emails: workers,
@@ -148,8 +159,8 @@ func (d *Deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, e
 		return 0, err
 	case e.Status.Ended():
 		return 0, nil
-	case e.openWorker != "":
-		return 0, d.markUnknown(ctx, e)
+	case e.open != nil:
+		return d.resolve(ctx, e)
 	case e.due().After(e.now):
 		return e.due().Sub(e.now), nil
 	case e.expired():
@@ -169,6 +180,8 @@ type attempt struct {
 	provider providers.Provider
 	sending  providers.Sending
 	deadline deadline
+	// evidence is what the provider's answer will be.
+	evidence Evidence
 }
 
 // route picks the provider and renders the message for it. Each definite
@@ -186,7 +199,7 @@ func (d *Deliverer) route(e *delivery) (*attempt, error) {
 	for i := range candidates {
 		p := candidates[(int(e.attempts)+i)%len(candidates)]
 		var a *attempt
-		if a, err = d.render(e, p, message); err == nil {
+		if a, err = d.render(e, p, message, newID(), e.now); err == nil {
 			return a, nil
 		}
 	}
@@ -197,21 +210,32 @@ func (d *Deliverer) candidates(pinned string) []providers.Provider {
 	if pinned == "" {
 		return d.cfg.Providers
 	}
+	if p := d.provider(pinned); p != nil {
+		return []providers.Provider{p}
+	}
+	return nil
+}
+
+// provider returns the configured provider of that name, or nil.
+func (d *Deliverer) provider(name string) providers.Provider {
 	for _, p := range d.cfg.Providers {
-		if p.Name() == pinned {
-			return []providers.Provider{p}
+		if p.Name() == name {
+			return p
 		}
 	}
 	return nil
 }
 
-func (d *Deliverer) render(e *delivery, p providers.Provider, m providers.Message) (*attempt, error) {
+// render makes the bytes of an attempt. For the same arguments they are the
+// same, today and after a restart.
+func (d *Deliverer) render(
+	e *delivery, p providers.Provider, m providers.Message, key uuid.UUID, date time.Time,
+) (*attempt, error) {
 	limits := p.Capabilities()
 	if n := len(m.To) + len(m.Cc) + len(m.Bcc); limits.MaxRecipients > 0 && n > limits.MaxRecipients {
 		return nil, fmt.Errorf("%s takes at most %d recipients, not %d", p.Name(), limits.MaxRecipients, n)
 	}
-	key := newID()
-	request := providers.Request{Key: key.String(), Date: e.now, Message: m}
+	request := providers.Request{Key: key.String(), Date: date, Message: m}
 	payload, err := p.Render(request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(providers.AsError(err)))
@@ -219,23 +243,37 @@ func (d *Deliverer) render(e *delivery, p providers.Provider, m providers.Messag
 	if limits.MaxBytes > 0 && len(payload) > limits.MaxBytes {
 		return nil, fmt.Errorf("%s takes at most %d bytes, the message has %d", p.Name(), limits.MaxBytes, len(payload))
 	}
-	a := &attempt{delivery: e, provider: p, beginning: beginning{
+	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
 		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.cfg.WorkerID,
-		date: request.Date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
+		date: date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
 	}}
-	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: a.confirm}
+	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
 	return a, nil
 }
 
-// confirm is the last look before the point of no return.
-func (a *attempt) confirm() error { return a.deadline.check() }
+var errNotOwned = errors.New("the liveness session of this worker is lost")
+
+// confirm is the last look before the point of no return: there is time left,
+// and nobody can have taken this worker for dead.
+func (d *Deliverer) confirm(a *attempt) error {
+	if !d.owned() {
+		return errNotOwned
+	}
+	return a.deadline.check()
+}
+
+func (d *Deliverer) owned() bool { return d.session == nil || d.session.owned() }
 
 // attempt takes the email through Begin, Send and Finish.
 func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
 	send, drop := d.prepare(ctx, a)
 	defer drop()
 
+	if !d.owned() {
+		return 0, errNotOwned
+	}
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
+	defer d.underWay.add(a.key)()
 	begun, err := d.begin(ctx, a.beginning)
 	if err != nil {
 		return 0, err
@@ -244,6 +282,11 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 		// Another worker was faster, or the sender canceled: look again.
 		return time.Second, nil
 	}
+	return d.send(ctx, a, send)
+}
+
+// send hands over what is begun and records the outcome.
+func (d *Deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
 	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
 	defer cancel()
 	started := time.Now()
@@ -253,7 +296,7 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 		return 0, err
 	}
 	d.logAttempt(ctx, a, e, time.Since(started))
-	return e.nextAttempt, nil
+	return max(e.nextAttempt, e.lookAgain), nil
 }
 
 type sendFunc func(context.Context) (providers.Receipt, error)
@@ -312,7 +355,12 @@ func (d *Deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 // that it knows into a doubt.
 func (d *Deliverer) finish(ctx context.Context, e ending) error {
 	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		_, err := finish(ctx, d.pool, []ending{e})
+		finished, err := finish(ctx, d.pool, []ending{e})
+		if err == nil && !finished[e.email] && e.stage == StageAccepted {
+			// Taken over and closed meanwhile. That it was accepted is the
+			// truth all the same.
+			err = d.settle(ctx, e)
+		}
 		return err
 	})
 }
@@ -345,16 +393,6 @@ func (d *Deliverer) end(ctx context.Context, e *delivery, status Status, reason 
 		return fmt.Errorf("end email: %w", err)
 	}
 	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason, "detail", detail)
-	return nil
-}
-
-// markUnknown leaves an email alone whose attempt was begun and not finished:
-// sending again could send twice.
-func (d *Deliverer) markUnknown(ctx context.Context, e *delivery) error {
-	if _, err := d.pool.Exec(ctx, sqlMarkUnknown, e.ID, e.attempts, reasonInDoubt); err != nil {
-		return fmt.Errorf("mark email unknown: %w", err)
-	}
-	d.log.WarnContext(ctx, "email in doubt", "email", e.ID, "attempt", e.attempts, "worker", e.openWorker)
 	return nil
 }
 

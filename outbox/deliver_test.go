@@ -28,6 +28,8 @@ type delivering struct {
 	client    *outbox.Client
 	provider  *providertest.HTTP
 	deliverer *outbox.Deliverer
+	worker    string // the id of the newest deliverer
+	kill      func() // ends its session as a crash does
 	org       uuid.UUID
 }
 
@@ -35,7 +37,7 @@ func newDelivering(t *testing.T) *delivering {
 	t.Helper()
 	d := &delivering{t: t, pool: testdb.New(t), org: uuid.New(), provider: providertest.NewHTTP(t, providertest.SendGrid)}
 	d.client = newClient(t, d.pool)
-	d.deliverer = d.newDeliverer("worker-1", newSendGrid(t, d.provider.URL()))
+	d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()))
 	return d
 }
 
@@ -61,14 +63,21 @@ func newSMTP(t *testing.T, relay *providertest.SMTP) providers.Provider {
 	return p
 }
 
-func (d *delivering) newDeliverer(worker string, list ...providers.Provider) *outbox.Deliverer {
+// newDeliverer returns a deliverer with a liveness session of its own.
+func (d *delivering) newDeliverer(list ...providers.Provider) *outbox.Deliverer {
 	d.t.Helper()
 	deliverer, err := outbox.NewDeliverer(d.pool, outbox.DelivererConfig{
-		Providers: list, WorkerID: worker, SendTimeout: 5 * time.Second,
+		Providers: list, SendTimeout: 5 * time.Second, UnknownWait: time.Hour,
 	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	id, kill, err := deliverer.Attach(context.Background())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(kill)
+	d.worker, d.kill = id, kill
 	return deliverer
 }
 
@@ -150,8 +159,11 @@ func TestOutcomes(t *testing.T) {
 			if len(email.Attempts) != 1 || email.Attempts[0].Stage != test.stage {
 				t.Fatalf("attempts = %+v, want one in stage %s", email.Attempts, test.stage)
 			}
-			if queued := test.status == outbox.StatusQueued; (wait > 0) != queued || email.NextAttemptAt.IsZero() == queued {
-				t.Errorf("wait %v, next attempt at %v for status %s", wait, email.NextAttemptAt, email.Status)
+			if queued := test.status == outbox.StatusQueued; email.NextAttemptAt.IsZero() == queued {
+				t.Errorf("next attempt at %v for status %s", email.NextAttemptAt, email.Status)
+			}
+			if (wait > 0) == email.Status.Ended() {
+				t.Errorf("wait %v for status %s", wait, email.Status)
 			}
 			if ended := email.Status.Ended(); email.EndedAt.IsZero() == ended || email.Attempts[0].EndedAt.IsZero() != (test.stage == outbox.StageSending) {
 				t.Errorf("email ended at %v, attempt at %v", email.EndedAt, email.Attempts[0].EndedAt)
@@ -180,7 +192,7 @@ func TestAttemptIsCommittedBeforeTheCall(t *testing.T) {
 	defer single.Close()
 	id := d.enqueue()
 	d.pool, d.client = single, newClient(t, single)
-	d.deliverer = d.newDeliverer("worker-1", newSendGrid(t, d.provider.URL()))
+	d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()))
 
 	var during *outbox.Email
 	var reference string
@@ -193,7 +205,7 @@ func TestAttemptIsCommittedBeforeTheCall(t *testing.T) {
 		t.Fatalf("during the call the email was %+v, want one open attempt", during)
 	}
 	a := during.Attempts[0]
-	if a.Stage != outbox.StageSending || a.ProviderKey.String() != reference || a.Worker != "worker-1" || a.Number != 1 {
+	if a.Stage != outbox.StageSending || a.ProviderKey.String() != reference || a.Worker != d.worker || a.Number != 1 {
 		t.Errorf("during the call the attempt was %+v, the provider saw %s", a, reference)
 	}
 }
@@ -202,7 +214,7 @@ func TestAttemptIsCommittedBeforeTheCall(t *testing.T) {
 func TestTwoWorkersSendOnce(t *testing.T) {
 	t.Parallel()
 	d := newDelivering(t)
-	workers := []*outbox.Deliverer{d.deliverer, d.newDeliverer("worker-2", newSendGrid(t, d.provider.URL()))}
+	workers := []*outbox.Deliverer{d.deliverer, d.newDeliverer(newSendGrid(t, d.provider.URL()))}
 	for range 20 {
 		id := d.enqueue()
 		var wg sync.WaitGroup
@@ -220,20 +232,35 @@ func TestTwoWorkersSendOnce(t *testing.T) {
 	}
 }
 
-// A worker whose attempt was ended by somebody else changes nothing (F33).
-func TestFinishIsFenced(t *testing.T) {
+// A worker whose attempt was ended by somebody else meanwhile changes nothing
+// but adds the evidence that it has (F33).
+func TestLateOutcome(t *testing.T) {
 	t.Parallel()
-	d := newDelivering(t)
-	id := d.enqueue()
-	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
-		d.exec("UPDATE outbox.attempts SET stage = 'unknown', evidence = 'policy', ended_at = now()")
-		d.exec("UPDATE outbox.emails SET status = 'failed', reason = 'outcome_unknown', ended_at = now()")
-		return providertest.Accept()
-	})
-	d.deliver(id)
-	email := d.get(id)
-	if email.Status != outbox.StatusFailed || email.Reason != "outcome_unknown" || email.Attempts[0].Stage != outbox.StageUnknown {
-		t.Errorf("email %s (%s), attempt %s: the late outcome overwrote it", email.Status, email.Reason, email.Attempts[0].Stage)
+	tests := []struct {
+		name     string
+		reaction providertest.Reaction
+		status   outbox.Status
+		stage    outbox.Stage
+	}{
+		{"refused", providertest.Reply(400, ""), outbox.StatusFailed, outbox.StageUnknown},
+		{"in doubt", providertest.Reply(500, ""), outbox.StatusFailed, outbox.StageUnknown},
+		{"accepted", providertest.Accept(), outbox.StatusSent, outbox.StageAccepted},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDelivering(t)
+			id := d.enqueue()
+			d.provider.Respond(func(providertest.Seen) providertest.Reaction {
+				d.exec("UPDATE outbox.attempts SET stage = 'unknown', evidence = 'policy', ended_at = now()")
+				d.exec("UPDATE outbox.emails SET status = 'failed', reason = 'outcome_unknown', ended_at = now()")
+				return test.reaction
+			})
+			d.deliver(id)
+			if email := d.get(id); email.Status != test.status || email.Attempts[0].Stage != test.stage {
+				t.Errorf("email %s (%s), attempt %s", email.Status, email.Reason, email.Attempts[0].Stage)
+			}
+		})
 	}
 }
 
@@ -333,7 +360,7 @@ func TestFailoverAfterDefiniteFailure(t *testing.T) {
 	relay := providertest.NewSMTP(t, providertest.SMTPOptions{})
 	second := newSMTP(t, relay)
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(401, "") })
-	d.deliverer = d.newDeliverer("worker-1", newSendGrid(t, d.provider.URL()), second)
+	d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()), second)
 	id := d.enqueue()
 	d.deliver(id)
 	d.exec("UPDATE outbox.emails SET next_attempt_at = now()")
@@ -351,7 +378,7 @@ func TestUnreachableRelayIsNoDoubt(t *testing.T) {
 	relay := providertest.NewSMTP(t, providertest.SMTPOptions{})
 	p := newSMTP(t, relay)
 	relay.Close()
-	d.deliverer = d.newDeliverer("worker-1", p)
+	d.deliverer = d.newDeliverer(p)
 	id := d.enqueue()
 	d.deliver(id)
 	email := d.get(id)
@@ -382,7 +409,7 @@ func TestMessageArrivesWhole(t *testing.T) {
 	d := newDelivering(t)
 	relay := providertest.NewSMTP(t, providertest.SMTPOptions{})
 	p := newSMTP(t, relay)
-	d.deliverer = d.newDeliverer("worker-1", p)
+	d.deliverer = d.newDeliverer(p)
 	id := d.enqueue(func(m *outbox.Message) {
 		// Hard input 10, F40: one address in several lists.
 		m.To, m.Cc, m.Bcc = []string{"Jane <jane@Example.org>"}, []string{"JANE@example.org", "joe@example.org"}, []string{"joe@example.org", "ann@example.org"}

@@ -11,3 +11,31 @@ import (
 func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
 	return d.deliver(ctx, id)
 }
+
+// Attach gives the deliverer a liveness session, as a worker's has, and
+// returns the worker's id and what ends the session as a crash does.
+func (d *Deliverer) Attach(ctx context.Context) (id string, kill func(), err error) {
+	s, err := openSession(ctx, d.pool, "test")
+	if err != nil {
+		return "", nil, err
+	}
+	d.session, d.cfg.WorkerID = s, s.id
+	return s.id, func() {
+		s.stop()
+		<-s.lost
+		_ = s.conn.Close(context.WithoutCancel(ctx))
+	}, nil
+}
+
+// Sweep makes one pass of a worker's sweep, with what it remembers in s.
+func (s *Sweeper) Sweep(ctx context.Context) error { return (*sweeper)(s).pass(ctx) }
+
+// Sweeper is a worker's sweep.
+type Sweeper sweeper
+
+// NewSweeper returns the sweep of a worker with that deliverer.
+func NewSweeper(d *Deliverer) (*Sweeper, error) {
+	w := &Worker{pool: d.pool, deliverer: d, log: d.log}
+	s, err := w.newSweeper()
+	return (*Sweeper)(s), err
+}

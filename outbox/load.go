@@ -16,16 +16,35 @@ type delivery struct {
 	Email
 	// now is the database's time. Decisions about due times use it, so that a
 	// worker whose clock is off by minutes decides like the others.
-	now        time.Time
-	attempts   int16
-	openWorker string // the worker of the open attempt; empty: none is open
+	now      time.Time
+	attempts int16
+	// open is the attempt that was begun and not finished; nil: there is none.
+	open *openAttempt
+	// orgPolicy is the org's default for OnUnknown.
+	orgPolicy Policy
+}
+
+// openAttempt is an attempt whose outcome is not recorded.
+type openAttempt struct {
+	Number      int16
+	Provider    string
+	Key         uuid.UUID
+	Worker      string
+	BeganAt     time.Time
+	Deadline    time.Time
+	InDoubtAt   *time.Time // nil: its worker may be sending
+	PayloadHash []byte
 }
 
 const sqlLoadEmail = `
 SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.attempts, now(),
-    coalesce((SELECT a.worker FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending'), '')
+    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), '')
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1`
+
+const sqlLoadOpenAttempt = `
+SELECT number, provider, provider_key, worker, began_at, deadline, in_doubt_at, payload_sha256
+FROM outbox.attempts WHERE email_id = $1 AND stage = 'sending'`
 
 const sqlLoadAttachments = `
 SELECT filename, coalesce(content_type, ''), coalesce(content_id, ''), content
@@ -38,7 +57,15 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	d := new(delivery)
 	m := &d.Message
 	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
-		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.openWorker)
+		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy)
+	})
+	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
+		open, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[openAttempt])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		d.open = open
+		return err
 	})
 	batch.Queue(sqlLoadAttachments, id).Query(func(rows pgx.Rows) error {
 		var err error

@@ -15,13 +15,14 @@ import (
 // Reasons of a status, as the emails table and the API show them.
 const (
 	reasonInDoubt  = "in_doubt"
+	reasonUnknown  = "outcome_unknown"
 	reasonRejected = "rejected"
 	reasonGaveUp   = "gave_up"
 )
 
 // outcome turns what a call to a provider said into what is recorded.
 func (d *Deliverer) outcome(a *attempt, receipt providers.Receipt, err error) ending {
-	e := ending{email: a.email, number: a.number, key: a.key, evidence: EvidenceResponse}
+	e := ending{email: a.email, number: a.number, key: a.key, worker: a.worker, evidence: a.evidence}
 	if err == nil {
 		e.stage, e.status = StageAccepted, StatusSent
 		e.statusCode, e.providerMessageID = receipt.Status, receipt.ProviderMessageID
@@ -29,7 +30,13 @@ func (d *Deliverer) outcome(a *attempt, receipt providers.Receipt, err error) en
 	}
 	failure := providers.AsError(err)
 	e.statusCode, e.code, e.detail = failure.Status, failure.Code, detailOf(failure)
-	switch failure.Outcome {
+	outcome := failure.Outcome
+	if a.evidence == EvidenceReplay {
+		// That this call was refused says nothing about the one before, whose
+		// reply was lost.
+		outcome = providers.InDoubt
+	}
+	switch outcome {
 	case providers.Rejected:
 		e.stage, e.status = StageRejected, StatusFailed
 		e.reason, e.reasonDetail = reasonRejected, e.detail
@@ -47,6 +54,7 @@ func (d *Deliverer) outcome(a *attempt, receipt providers.Receipt, err error) en
 	default:
 		e.stage, e.status, e.evidence = StageSending, StatusUnknown, ""
 		e.reason = reasonInDoubt
+		e.lookAgain = max(backoff(1), failure.RetryAfter)
 	}
 	return e
 }

@@ -47,6 +47,29 @@ type Conversation interface {
 	Close() error
 }
 
+// Finder is implemented by providers that can be asked what became of a
+// message, by the key that it carried.
+type Finder interface {
+	// Find looks for the message of an attempt that was handed over at the
+	// given time at the earliest, by a process that is gone. It answers
+	// [FoundNotAccepted] only when the provider's search is known to be complete:
+	// for most, a message that was just accepted cannot be found yet.
+	Find(ctx context.Context, key string, since time.Time) (Receipt, Found, error)
+}
+
+// Found is what a search says.
+type Found int
+
+const (
+	// FoundNothing proves nothing. It is the zero value.
+	FoundNothing Found = iota
+	// FoundAccepted means that the provider has the message.
+	FoundAccepted
+	// FoundNotAccepted means that the provider does not have the message, and
+	// that it would be found if it had.
+	FoundNotAccepted
+)
+
 // Capabilities describes a provider as data.
 type Capabilities struct {
 	// KeyWindow is how long the provider recognises a key that it has seen

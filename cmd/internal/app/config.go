@@ -31,6 +31,8 @@ type Config struct {
 	IdempotencyTTL Duration `env:"OUTBOXD_IDEMPOTENCY_TTL" envDefault:"7d"`
 	SendTimeout    Duration `env:"OUTBOXD_SEND_TIMEOUT" envDefault:"30s"`
 	GiveUpAfter    Duration `env:"OUTBOXD_GIVE_UP_AFTER" envDefault:"24h"`
+	OnUnknown      string   `env:"OUTBOXD_ON_UNKNOWN" envDefault:"retry"`
+	UnknownWait    Duration `env:"OUTBOXD_UNKNOWN_WAIT" envDefault:"2m"`
 	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
 
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
@@ -141,6 +143,9 @@ func (c *Config) check() []error {
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		fail("OUTBOXD_LOG_FORMAT is %q; use text or json", c.LogFormat)
 	}
+	if c.OnUnknown != "retry" && c.OnUnknown != "hold" && c.OnUnknown != "drop" {
+		fail("OUTBOXD_ON_UNKNOWN is %q; use retry, hold or drop", c.OnUnknown)
+	}
 	if c.Concurrency < 1 || c.Concurrency > 10_000 {
 		fail("OUTBOXD_CONCURRENCY is %d; use 1 to 10000", c.Concurrency)
 	}
@@ -149,7 +154,7 @@ func (c *Config) check() []error {
 	}
 	for name, d := range map[string]Duration{
 		"OUTBOXD_SEND_TIMEOUT": c.SendTimeout, "OUTBOXD_GIVE_UP_AFTER": c.GiveUpAfter,
-		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout,
+		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout, "OUTBOXD_UNKNOWN_WAIT": c.UnknownWait,
 	} {
 		if d <= 0 {
 			fail("%s must be positive", name)

@@ -22,7 +22,10 @@ type readiness struct {
 	stopping atomic.Bool
 }
 
-var errStopping = errors.New("stopping")
+var (
+	errStarting = errors.New("starting")
+	errStopping = errors.New("stopping")
+)
 
 func (r *readiness) check(req *http.Request) error {
 	if r.stopping.Load() {
@@ -33,29 +36,33 @@ func (r *readiness) check(req *http.Request) error {
 	return migrations.Check(ctx, r.pool)
 }
 
-// serve runs the listeners until ctx ends or one of them fails. Then readiness
-// turns false, work stops, and the listeners drain.
-func (r *readiness) serve(ctx context.Context, log *slog.Logger, stopWork func(context.Context) error, listeners ...*listener) error {
-	failed := make(chan error, len(listeners))
+// serve runs the listeners, and the work if there is any, until ctx ends or one
+// of them fails. Then readiness turns false, the work ends, and the listeners
+// drain.
+func (r *readiness) serve(ctx context.Context, log *slog.Logger, work func(context.Context) error, listeners ...*listener) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	for _, l := range listeners {
 		log.InfoContext(ctx, "listening", "name", l.name, "addr", l.socket.Addr().String())
-		go func() { failed <- l.serve() }()
+		go func() { stop(l.serve()) }()
 	}
+	context.AfterFunc(ctx, func() {
+		log.InfoContext(ctx, "stopping")
+		r.stopping.Store(true)
+	})
 	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
+	if work != nil {
+		err = work(ctx)
+		stop(err)
 	}
-	log.InfoContext(ctx, "stopping")
-	r.stopping.Store(true)
-	ctx = context.WithoutCancel(ctx)
-	if stopWork != nil {
-		err = errors.Join(err, stopWork(ctx))
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		err = errors.Join(err, cause)
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	for _, l := range listeners {
-		err = errors.Join(err, l.shutdown(ctx))
+		err = errors.Join(err, l.shutdown(drain))
 	}
 	log.InfoContext(ctx, "stopped")
 	return err

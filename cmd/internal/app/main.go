@@ -70,6 +70,8 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_ADMIN_PASSWORD       their password; without it they are off
   OUTBOXD_SEND_TIMEOUT         time-out of a call to a provider (30s)
   OUTBOXD_GIVE_UP_AFTER        age at which an email that no provider took fails (24h)
+  OUTBOXD_ON_UNKNOWN           what becomes of emails in doubt: retry, hold or drop (retry)
+  OUTBOXD_UNKNOWN_WAIT         how long emails in doubt wait for evidence before that (2m)
   OUTBOXD_CONCURRENCY          deliveries at a time in one worker (50)
   OUTBOXD_IDEMPOTENCY_TTL      how long idempotency keys are kept, at least 24h (7d)
   OUTBOXD_LOG_FORMAT           text or json (text)

@@ -1,0 +1,269 @@
+package outbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxd/outboxd/providers"
+)
+
+// An attempt that was begun and not finished is in doubt: the provider may
+// have accepted the message. What is done about it, in this order: leave it to
+// its worker while that may be sending; send the same bytes under the same key
+// again, where the provider recognises the key; ask the provider; wait for
+// evidence; at last, what the email's policy says. Never is another provider
+// tried while there is doubt.
+
+// replayMargin is how long before the end of a provider's key window a key
+// counts as forgotten.
+const replayMargin = 10 * time.Minute
+
+// resolve decides about an email with an open attempt. It returns how long to
+// wait before the next look.
+func (d *Deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, error) {
+	busy, dead, err := d.busy(ctx, e)
+	if err != nil {
+		return 0, err
+	}
+	if busy > 0 {
+		return busy, nil
+	}
+	provider := d.provider(e.open.Provider)
+	if replay := d.replayOf(e, provider); replay != nil {
+		return d.replay(ctx, replay)
+	}
+	if settled, err := d.search(ctx, e, provider, dead); settled || err != nil {
+		return 0, err
+	}
+	return d.waitOrDecide(ctx, e)
+}
+
+// busy returns how long to leave the attempt to its worker, which may be
+// sending; zero: nobody is. A paused worker stays the owner, until the
+// deadline after which it refuses to send. dead means that the worker is gone
+// for good.
+func (d *Deliverer) busy(ctx context.Context, e *delivery) (wait time.Duration, dead bool, err error) {
+	if e.open.Worker == d.cfg.WorkerID {
+		if d.underWay.has(e.open.Key) {
+			return time.Second, false, nil
+		}
+		return 0, false, nil
+	}
+	alive, err := isAlive(ctx, d.pool, e.open.Worker)
+	if err != nil {
+		return 0, false, err
+	}
+	if !alive || e.open.InDoubtAt != nil {
+		return 0, !alive, nil
+	}
+	if left := e.open.Deadline.Add(attemptMargin).Sub(e.now); left > 0 {
+		return min(left, 2*time.Second), false, nil
+	}
+	return 0, false, nil
+}
+
+// replayOf returns the attempt as it was, if its provider still recognises the
+// key and the bytes come out the same. A release in between may render
+// differently; then it is no replay.
+func (d *Deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
+	if p == nil {
+		return nil
+	}
+	window := p.Capabilities().KeyWindow
+	if window == 0 || e.now.After(e.open.BeganAt.Add(window-min(replayMargin, window/4))) {
+		return nil
+	}
+	message, err := e.Message.compose()
+	if err != nil {
+		return nil
+	}
+	a, err := d.render(e, p, message, e.open.Key, e.open.BeganAt)
+	if err != nil || !bytes.Equal(a.payloadHash[:], e.open.PayloadHash) {
+		return nil
+	}
+	a.number, a.evidence = e.open.Number, EvidenceReplay
+	return a
+}
+
+// sqlTakeOver makes this worker the owner of an open attempt, unless another
+// was faster. What the former owner may still say is then only heard if it is
+// "accepted".
+const sqlTakeOver = `
+UPDATE outbox.attempts SET worker = $4, deadline = now() + $5::interval, in_doubt_at = NULL
+WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
+    AND in_doubt_at IS NOT DISTINCT FROM $6`
+
+// replay sends the attempt again under its own key. The provider accepts it
+// for the first time or answers as it did before.
+func (d *Deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
+	a.deadline = deadlineIn(d.cfg.SendTimeout)
+	defer d.underWay.add(a.key)()
+	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt)
+	if err != nil {
+		return 0, fmt.Errorf("take over attempt: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return time.Second, nil
+	}
+	send, drop := d.prepare(ctx, a)
+	defer drop()
+	return d.send(ctx, a, send)
+}
+
+// search asks the provider what became of the attempt. That it has no such
+// message counts only if nobody can send it any more.
+func (d *Deliverer) search(ctx context.Context, e *delivery, p providers.Provider, dead bool) (settled bool, err error) {
+	finder, ok := p.(providers.Finder)
+	if !ok {
+		return false, nil
+	}
+	searchCtx, cancel := context.WithTimeout(ctx, d.cfg.SendTimeout)
+	defer cancel()
+	receipt, found, err := finder.Find(searchCtx, e.open.Key.String(), e.open.BeganAt)
+	if err != nil {
+		d.log.WarnContext(ctx, "search at the provider failed", "email", e.ID, "provider", e.open.Provider,
+			"error", scrub(err.Error()))
+		return false, nil
+	}
+	end := ending{
+		email: e.ID, number: e.open.Number, key: e.open.Key, worker: e.open.Worker, evidence: EvidenceSearch,
+		statusCode: receipt.Status, providerMessageID: receipt.ProviderMessageID,
+	}
+	switch {
+	case found == providers.FoundAccepted:
+		end.stage, end.status = StageAccepted, StatusSent
+	case found == providers.FoundNotAccepted && dead:
+		end.stage, end.status, end.code = StageDeferred, StatusQueued, "not_found"
+	default:
+		return false, nil
+	}
+	if err := d.finish(ctx, end); err != nil {
+		return false, err
+	}
+	d.log.InfoContext(ctx, "doubt settled by a search", "email", e.ID, "stage", end.stage)
+	if end.status == StatusQueued {
+		_, err = d.deliver(ctx, e.ID)
+	}
+	return true, err
+}
+
+const (
+	// sqlMarkDoubt shows a doubt that no worker reported: its own is gone.
+	sqlMarkDoubt = `
+WITH marked AS (
+    UPDATE outbox.attempts SET in_doubt_at = coalesce(in_doubt_at, now())
+    WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
+    RETURNING email_id, in_doubt_at
+), email AS (
+    UPDATE outbox.emails e SET status = 'unknown', reason = $4
+    FROM marked m WHERE e.id = m.email_id AND e.status IN ('sending', 'unknown')
+)
+SELECT in_doubt_at FROM marked`
+
+	// sqlGiveUpOn closes an attempt whose outcome stays unknown.
+	sqlGiveUpOn = `
+WITH closed AS (
+    UPDATE outbox.attempts SET stage = 'unknown', evidence = 'policy', ended_at = now()
+    WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
+    RETURNING email_id
+)
+UPDATE outbox.emails e
+SET status = $4, reason = nullif($5, ''), next_attempt_at = NULL,
+    ended_at = CASE WHEN $4 = 'failed' THEN now() END
+FROM closed c WHERE e.id = c.email_id`
+)
+
+// holdInterval is how often an email that waits for a person is looked at.
+const holdInterval = 15 * time.Minute
+
+// waitOrDecide shows the doubt, and after the time for evidence does what the
+// policy says.
+func (d *Deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duration, error) {
+	var since time.Time
+	err := d.pool.QueryRow(ctx, sqlMarkDoubt, e.ID, e.open.Number, e.open.Worker, reasonInDoubt).Scan(&since)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Second, nil // settled or taken over in this moment
+	}
+	if err != nil {
+		return 0, fmt.Errorf("mark doubt: %w", err)
+	}
+	if left := since.Add(d.cfg.UnknownWait).Sub(e.now); left > 0 {
+		return min(left, 15*time.Second), nil
+	}
+	policy := cmp.Or(e.Message.OnUnknown, e.orgPolicy, d.cfg.OnUnknown)
+	status, reason := StatusQueued, ""
+	switch policy {
+	case PolicyHold:
+		return holdInterval, nil
+	case PolicyDrop:
+		status, reason = StatusFailed, reasonUnknown
+	}
+	if _, err := d.pool.Exec(ctx, sqlGiveUpOn, e.ID, e.open.Number, e.open.Worker, string(status), reason); err != nil {
+		return 0, fmt.Errorf("apply policy %s: %w", policy, err)
+	}
+	d.log.WarnContext(ctx, "doubt ended by policy", "email", e.ID, "attempt", e.open.Number, "policy", policy)
+	if status == StatusFailed {
+		return 0, nil
+	}
+	return d.deliver(ctx, e.ID)
+}
+
+// sqlSettle makes a late "accepted" count: for an attempt that was closed as
+// unknown, and for its email unless another attempt has begun since.
+const sqlSettle = `
+WITH settled AS (
+    UPDATE outbox.attempts
+    SET stage = 'accepted', evidence = $4, provider_message_id = coalesce(provider_message_id, nullif($5, '')),
+        ended_at = now()
+    WHERE email_id = $1 AND number = $2 AND provider_key = $3 AND stage = 'unknown'
+    RETURNING email_id, number
+)
+UPDATE outbox.emails e
+SET status = 'sent', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = now()
+FROM settled s
+WHERE e.id = s.email_id AND e.attempts = s.number
+    AND (e.status IN ('queued', 'unknown') OR e.status = 'failed' AND e.reason = 'outcome_unknown')`
+
+// settle records that an attempt was accepted after all.
+func (d *Deliverer) settle(ctx context.Context, e ending) error {
+	_, err := d.pool.Exec(ctx, sqlSettle, e.email, e.number, e.key, string(e.evidence), e.providerMessageID)
+	if err != nil {
+		return fmt.Errorf("settle attempt: %w", err)
+	}
+	return nil
+}
+
+// keySet is the attempts that this process is sending.
+type keySet struct {
+	mu   sync.Mutex
+	keys map[uuid.UUID]bool
+}
+
+// add returns the function that removes the key again.
+func (s *keySet) add(key uuid.UUID) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[uuid.UUID]bool{}
+	}
+	s.keys[key] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.keys, key)
+	}
+}
+
+func (s *keySet) has(key uuid.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[key]
+}
