@@ -156,6 +156,7 @@ type Email struct {
 	// period is over; attachments are not loaded.
 	Message  Message
 	Attempts []Attempt
+	Events   []Event
 }
 
 // Stage is the state of an attempt.

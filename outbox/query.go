@@ -30,7 +30,8 @@ SELECT number, provider, provider_key, stage, worker, began_at, ended_at,
     possible_duplicate, coalesce(evidence, ''), coalesce(trace_id, '')
 FROM outbox.attempts WHERE email_id = $1 ORDER BY number`
 
-// Get returns an email of the org with its attempts, or [ErrNotFound].
+// Get returns an email of the org with its attempts and events, or
+// [ErrNotFound].
 func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 	var batch pgx.Batch
 	email := new(Email)
@@ -40,6 +41,11 @@ func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 	batch.Queue(sqlGetAttempts, id).Query(func(rows pgx.Rows) error {
 		var err error
 		email.Attempts, err = pgx.CollectRows(rows, scanAttempt)
+		return err
+	})
+	batch.Queue(sqlGetEvents, id).Query(func(rows pgx.Rows) error {
+		var err error
+		email.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Event])
 		return err
 	})
 	err := c.pool.SendBatch(ctx, &batch).Close()
