@@ -44,18 +44,19 @@ type sweeper struct {
 	cursor uuid.UUID
 }
 
-// run sweeps until ctx ends. A pass that fails is followed by the next.
+// run sweeps at once and then regularly, until ctx ends. A pass that fails is
+// followed by the next.
 func (s *sweeper) run(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
+		if err := s.pass(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "sweep failed, trying again", "error", err)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
-		}
-		if err := s.pass(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "sweep failed, trying again", "error", err)
 		}
 	}
 }
@@ -262,12 +263,35 @@ LEFT JOIN LATERAL (
 ) j ON true
 ORDER BY w.id`
 
+// orphanLock lets one worker at a time look for forgotten emails, so that two
+// do not give the same email a job each.
+const orphanLock int32 = 0x6f726670
+
 // adoptOrphans looks at the next few emails that are not over and gives jobs
 // to those that have none.
 func (s *sweeper) adoptOrphans(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, sqlOrphans, s.cursor, orphanAge, orphanBatch)
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var mine bool
+		if err := tx.QueryRow(ctx, sqlTryWorkerLock, orphanLock, 0).Scan(&mine); err != nil || !mine {
+			return err
+		}
+		orphans, err := s.findOrphans(ctx, tx)
+		if err != nil || len(orphans) == 0 {
+			return err
+		}
+		s.log.WarnContext(ctx, "emails had no job and got one", "count", len(orphans))
+		return s.jobs.insertJobs(ctx, tx, orphans)
+	})
 	if err != nil {
-		return fmt.Errorf("find forgotten emails: %w", err)
+		return fmt.Errorf("adopt forgotten emails: %w", err)
+	}
+	return nil
+}
+
+func (s *sweeper) findOrphans(ctx context.Context, tx pgx.Tx) ([]emailRow, error) {
+	rows, err := tx.Query(ctx, sqlOrphans, s.cursor, orphanAge, orphanBatch)
+	if err != nil {
+		return nil, err
 	}
 	var seen int
 	var orphans []emailRow
@@ -284,15 +308,8 @@ func (s *sweeper) adoptOrphans(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("find forgotten emails: %w", err)
-	}
 	if seen < orphanBatch {
-		s.cursor = uuid.Nil
+		s.cursor = uuid.Nil // begin again from the oldest
 	}
-	if len(orphans) == 0 {
-		return nil
-	}
-	s.log.WarnContext(ctx, "emails had no job and got one", "count", len(orphans))
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.jobs.insertJobs(ctx, tx, orphans) })
+	return orphans, err
 }
