@@ -15,6 +15,8 @@ type Dialect struct {
 	Name string
 	// Path is where messages are posted.
 	Path string
+	// Keys says how idempotency keys are treated; the zero value: not at all.
+	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
 }

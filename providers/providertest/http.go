@@ -38,6 +38,7 @@ type HTTP struct {
 	server  *http.Server
 	url     string
 	life    *life
+	keys    *keys
 
 	mu      sync.Mutex
 	seen    []Seen
@@ -79,7 +80,7 @@ func StartHTTP(addr string, d Dialect) (*HTTP, error) {
 		return nil, err
 	}
 	p := &HTTP{
-		record: newRecord(), dialect: d,
+		record: newRecord(), dialect: d, keys: newKeys(d.Keys),
 		url: "http://" + l.Addr().String(), life: newLife(),
 	}
 	p.server = &http.Server{
@@ -200,8 +201,8 @@ func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 	}
 }
 
-// take accepts r unless the service itself would refuse it, and adds the
-// service's answer to do unless do has one.
+// take accepts r unless the service itself would refuse it or knows its key,
+// and adds the service's answer to do unless do has one.
 func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
 	if r.Method != http.MethodPost || r.Path != p.dialect.Path {
 		return Reply(http.StatusNotFound, "")
@@ -209,13 +210,19 @@ func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
 	if !parsed.Refusal.ordinary() {
 		return parsed.Refusal
 	}
-	a := p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: r.Body}, func(n int) string {
-		return fmt.Sprintf("%s-%d", p.dialect.Name, n)
+	id, processed, refusal := p.keys.admit(r, func() string {
+		return p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: r.Body}, func(n int) string {
+			return fmt.Sprintf("%s-%d", p.dialect.Name, n)
+		}).ID
 	})
+	if refusal != nil {
+		return *refusal
+	}
+	do.processed = processed
 	if do.answer || do.end != keep {
 		return do
 	}
-	return do.Then(parsed.Accepted(a.ID))
+	return do.Then(parsed.Accepted(id))
 }
 
 // breakOff takes the connection over and ends it as do says.

@@ -19,6 +19,9 @@ type Reaction struct {
 	wait  <-chan struct{}
 	delay time.Duration
 	end   ending
+
+	// processed is called when the answer is due.
+	processed func()
 }
 
 // ending is what becomes of the connection after the answer.
@@ -97,8 +100,11 @@ func (r Reaction) ordinary() bool {
 	return !r.answer && r.end == keep && r.wait == nil && r.delay == 0 && r.header == nil
 }
 
-// pause waits as r says, or until stop is closed.
+// pause waits as r says, or until stop is closed. The answer is due then.
 func (r Reaction) pause(stop <-chan struct{}) {
+	if r.processed != nil {
+		defer r.processed()
+	}
 	if r.delay > 0 {
 		timer := time.NewTimer(r.delay)
 		defer timer.Stop()

@@ -64,6 +64,7 @@ func Run(t *testing.T, s Suite) {
 		{"Confirm", testConfirm},
 		{"no secret in an error", testSecrets},
 		{"concurrent sends deliver exactly their set (F1)", testConcurrency},
+		{"a key is good for one message", testKeys},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,11 +36,18 @@ type Config struct {
 	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
 
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
+	Resend   ResendConfig   `envPrefix:"RESEND_"`
 	SMTP     SMTPConfig
 }
 
 // SendGridConfig configures the provider sendgrid.
 type SendGridConfig struct {
+	APIKey  string `env:"API_KEY"`
+	BaseURL string `env:"BASE_URL"`
+}
+
+// ResendConfig configures the provider resend.
+type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
 }

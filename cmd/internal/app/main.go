@@ -59,9 +59,11 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
-  OUTBOXD_PROVIDERS            providers in order of preference: sendgrid, smtp
+  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
+  RESEND_API_KEY               for the provider resend
+  RESEND_BASE_URL              another host that speaks Resend's API
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
   OUTBOXD_ADDR                 where the API listens (:8080)

@@ -7,12 +7,14 @@ import (
 	"slices"
 
 	"github.com/outboxd/outboxd/providers"
+	"github.com/outboxd/outboxd/providers/resend"
 	"github.com/outboxd/outboxd/providers/sendgrid"
 	"github.com/outboxd/outboxd/providers/smtp"
 )
 
 // factories make the providers that OUTBOXD_PROVIDERS can name.
 var factories = map[string]func(*Config) (providers.Provider, error){
+	resend.Name:   newResend,
 	sendgrid.Name: newSendGrid,
 	smtp.Name:     newSMTP,
 }
@@ -39,6 +41,13 @@ func newSendGrid(c *Config) (providers.Provider, error) {
 		return nil, errors.New("SENDGRID_API_KEY is not set")
 	}
 	return sendgrid.New(sendgrid.Config{APIKey: c.SendGrid.APIKey, BaseURL: c.SendGrid.BaseURL})
+}
+
+func newResend(c *Config) (providers.Provider, error) {
+	if c.Resend.APIKey == "" {
+		return nil, errors.New("RESEND_API_KEY is not set")
+	}
+	return resend.New(resend.Config{APIKey: c.Resend.APIKey, BaseURL: c.Resend.BaseURL})
 }
 
 func newSMTP(c *Config) (providers.Provider, error) {

@@ -1,0 +1,217 @@
+package resend
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/textproto"
+	"regexp"
+	"strings"
+
+	"github.com/outboxd/outboxd/providers"
+)
+
+// request is the body of POST /emails:
+// https://resend.com/docs/api-reference/emails/send-email
+//
+// Its bytes have to stay the same from release to release: a message that
+// renders differently under a key that was used gets a 409.
+type request struct {
+	From        string            `json:"from"`
+	To          []string          `json:"to"`
+	Cc          []string          `json:"cc,omitempty"`
+	Bcc         []string          `json:"bcc,omitempty"`
+	ReplyTo     []string          `json:"reply_to,omitempty"`
+	Subject     string            `json:"subject"`
+	HTML        string            `json:"html,omitempty"`
+	Text        string            `json:"text,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Attachments []file            `json:"attachments,omitempty"`
+	Tags        []tag             `json:"tags"`
+}
+
+// file is an attachment. Content is there for an empty file too.
+type file struct {
+	Filename    string `json:"filename"`
+	Content     string `json:"content"`
+	ContentType string `json:"content_type,omitempty"`
+	ContentID   string `json:"content_id,omitempty"`
+}
+
+type tag struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Render implements [providers.Provider].
+func (p *Provider) Render(r providers.Request) ([]byte, error) {
+	if err := check(r); err != nil {
+		return nil, err
+	}
+	m := r.Message
+	body := request{
+		From:    mailbox(m.From),
+		To:      mailboxes(m.To),
+		Cc:      mailboxes(m.Cc),
+		Bcc:     mailboxes(m.Bcc),
+		ReplyTo: mailboxes(m.ReplyTo),
+		Subject: m.Subject,
+		HTML:    m.HTML,
+		Text:    m.Text,
+		Headers: headers(m.Headers),
+		Tags:    []tag{{ReferenceTag, r.Key}},
+	}
+	for _, a := range m.Attachments {
+		attached, err := attachment(a)
+		if err != nil {
+			return nil, err
+		}
+		body.Attachments = append(body.Attachments, attached)
+	}
+	for _, t := range m.Tags {
+		body.Tags = append(body.Tags, tag(t))
+	}
+	return encode(body)
+}
+
+// encode returns v as JSON. The fields come in the order of the struct and the
+// headers in the order of their names, so the bytes follow from the request.
+// HTML is left as it is: escaped, each of its brackets would take six bytes.
+func encode(v request) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, &providers.Error{Outcome: providers.Rejected, Code: "not_json", Err: err}
+	}
+	payload := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if len(payload) > maxBytes {
+		return nil, providers.Refuse("too_large", fmt.Sprintf("%d bytes rendered, Resend takes %d", len(payload), maxBytes))
+	}
+	return payload, nil
+}
+
+// mailbox returns an address the way Resend reads it. A name beyond ASCII is
+// left as it is: as an encoded word it was refused in From, with a 451
+// (anymail/django-anymail, anymail/backends/resend.py). A name that would
+// otherwise change what is read (RFC 5322, 3.2.3) is quoted, and no other,
+// because Resend used to refuse all quotes.
+func mailbox(a providers.Address) string {
+	if a.Name == "" {
+		return a.Email
+	}
+	name := a.Name
+	if strings.ContainsAny(name, `()<>[]:;@\,."`) || strings.Contains(name, "=?") || strings.TrimSpace(name) != name {
+		name = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
+	}
+	return name + " <" + a.Email + ">"
+}
+
+func mailboxes(list []providers.Address) []string {
+	var out []string
+	for _, a := range list {
+		out = append(out, mailbox(a))
+	}
+	return out
+}
+
+func headers(list []providers.Header) map[string]string {
+	out := make(map[string]string, len(list))
+	for _, h := range list {
+		out[h.Name] = h.Value
+	}
+	return out
+}
+
+func attachment(a providers.Attachment) (file, error) {
+	out := file{
+		Filename:    a.Filename,
+		Content:     base64.StdEncoding.EncodeToString(a.Content),
+		ContentType: a.ContentType,
+		ContentID:   a.ContentID,
+	}
+	if out.Filename == "" {
+		out.Filename = a.ContentID // not shown for an inline part
+	}
+	if out.Filename == "" {
+		return file{}, providers.Refuse("unnamed_attachment", "Resend carries no file without a name")
+	}
+	if len(a.ContentID) > maxContentID {
+		return file{}, providers.Refuse("bad_content_id", fmt.Sprintf("Resend takes %d bytes of a content id: %s", maxContentID, a.ContentID))
+	}
+	if a.ContentType != "" {
+		if _, _, err := mime.ParseMediaType(a.ContentType); err != nil {
+			return file{}, providers.Refuse("bad_content_type", "not a content type: "+a.ContentType)
+		}
+	}
+	return out, nil
+}
+
+// word is what a tag's name and value are made of, and the key, which is a
+// tag's value: https://resend.com/docs/api-reference/emails/send-email
+var word = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
+
+// check refuses what Resend cannot carry, before it does so with a 422.
+func check(r providers.Request) error {
+	m := r.Message
+	if err := providers.Check(m); err != nil {
+		return err
+	}
+	recipients := m.Recipients()
+	switch {
+	case !word.MatchString(r.Key):
+		return providers.Refuse("bad_key", "Resend carries no such key: "+r.Key)
+	case len(m.To) == 0:
+		return providers.Refuse("no_recipient", "Resend needs an address in To")
+	case len(recipients) > maxRecipients:
+		return providers.Refuse("too_many_recipients", fmt.Sprintf("Resend takes %d recipients", maxRecipients))
+	case m.Subject == "":
+		return providers.Refuse("empty_subject", "Resend needs a subject")
+	}
+	for _, list := range [][]providers.Address{{m.From}, recipients, m.ReplyTo} {
+		for _, a := range list {
+			if !providers.IsASCII(a.Email) {
+				return providers.Refuse("utf8_address", "Resend carries no address beyond ASCII: "+a.Email)
+			}
+		}
+	}
+	if err := checkHeaders(m.Headers); err != nil {
+		return err
+	}
+	return checkTags(m.Tags)
+}
+
+// checkHeaders refuses what does not fit an object of names and values, and
+// Resend's own key in its form for SMTP: a sender's value there could make a
+// second message vanish.
+func checkHeaders(list []providers.Header) error {
+	seen := map[string]bool{"Resend-Idempotency-Key": true}
+	for _, h := range list {
+		name := textproto.CanonicalMIMEHeaderKey(h.Name)
+		if seen[name] {
+			return providers.Refuse("bad_header", "Resend carries a header once, and none of its own: "+h.Name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// checkTags refuses a name that comes twice: events have the tags as an object.
+func checkTags(tags []providers.Tag) error {
+	if len(tags) >= maxTags {
+		return providers.Refuse("too_many_tags", fmt.Sprintf("Resend takes %d tags, and one is outboxd's", maxTags))
+	}
+	seen := map[string]bool{ReferenceTag: true}
+	for _, t := range tags {
+		if !word.MatchString(t.Name) || !word.MatchString(t.Value) {
+			return providers.Refuse("bad_tag", "not a tag that Resend carries: "+t.Name)
+		}
+		if seen[t.Name] {
+			return providers.Refuse("repeated_tag", "Resend carries one value of a tag, and "+ReferenceTag+" is outboxd's: "+t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
