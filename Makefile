@@ -78,7 +78,7 @@ build: need-go ## the programs, static, in bin/
 
 .PHONY: clean
 clean: ## remove what make built (the data of make dev stays: make dev ARGS=--fresh)
-	@rm -rf bin '$(TOOLS)' '$(CACHE)'/mailpit-*
+	@rm -rf bin '$(TOOLS)' '$(CACHE)'/mailpit-* '$(CACHE)'/resend-node-*
 
 .PHONY: need-go
 need-go:

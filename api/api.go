@@ -55,12 +55,14 @@ func New(cfg Config) http.Handler {
 // routes is every route of the API, with the scope that it asks for.
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, cleanPath)
+	r.Use(s.observe, tolerant(r))
 	r.NotFound(s.open(routeNotFound))
 	r.MethodNotAllowed(s.open(methodNotAllowed))
 
 	r.Get("/healthz", s.open(s.healthz))
 	r.Get("/readyz", s.open(s.readyz))
+	r.Get("/openapi.json", s.open(s.serveOpenAPI))
+	r.Get("/docs", s.open(s.serveDocs))
 
 	r.Post("/emails", s.keyed(scopeSend, s.sendEmail))
 	r.Post("/emails/batch", s.keyed(scopeSend, s.sendBatch))

@@ -73,20 +73,22 @@ func decodeBatch(body []byte, key *apiKey) (outbox.Submission, error) {
 	s := outbox.Submission{Batch: true, Messages: make([]outbox.Message, len(items)), Refused: map[int]outbox.Refusal{}}
 	for i, item := range items {
 		message, err := decodeEmail(item)
-		if err == nil {
-			err = key.checkFrom(message.From)
-		}
 		if err != nil {
 			s.Refused[i] = outbox.Refusal{Raw: canonical(item), Err: err}
 			continue
 		}
 		s.Messages[i] = message
+		// Which domains are allowed can change between a request and its retry,
+		// so it must not show in the fingerprint.
+		if err := key.checkFrom(message.From); err != nil {
+			s.Refused[i] = outbox.Refusal{Err: err}
+		}
 	}
 	return s, nil
 }
 
-// canonical is a form of a refused message that does not depend on how it was
-// written (RFC 8785), for the fingerprint.
+// canonical is a form of a message that could not be decoded, for the
+// fingerprint: it does not depend on how the message was written (RFC 8785).
 func canonical(item jsontext.Value) []byte {
 	v := item.Clone()
 	if err := v.Canonicalize(); err != nil {

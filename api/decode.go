@@ -1,14 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"mime"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -26,23 +25,23 @@ import (
 
 // emailRequest is the body of POST /emails.
 type emailRequest struct {
-	From        string            `json:"from"`
-	To          stringList        `json:"to"`
-	Cc          stringList        `json:"cc"`
-	Bcc         stringList        `json:"bcc"`
-	ReplyTo     stringList        `json:"reply_to"`
-	Subject     string            `json:"subject"`
-	HTML        string            `json:"html"`
-	Text        string            `json:"text"`
-	Headers     map[string]string `json:"headers"`
-	Attachments []attachment      `json:"attachments"`
-	Tags        []outbox.Tag      `json:"tags"`
-	Metadata    map[string]string `json:"metadata"`
-	ScheduledAt instant           `json:"scheduled_at"`
-	ExpiresAt   instant           `json:"expires_at"`
-	OnUnknown   string            `json:"on_unknown"`
-	Priority    string            `json:"priority"`
-	Provider    string            `json:"provider"`
+	From        string       `json:"from"`
+	To          stringList   `json:"to"`
+	Cc          stringList   `json:"cc"`
+	Bcc         stringList   `json:"bcc"`
+	ReplyTo     stringList   `json:"reply_to"`
+	Subject     string       `json:"subject"`
+	HTML        string       `json:"html"`
+	Text        string       `json:"text"`
+	Headers     stringMap    `json:"headers"`
+	Attachments []attachment `json:"attachments"`
+	Tags        []outbox.Tag `json:"tags"`
+	Metadata    stringMap    `json:"metadata"`
+	ScheduledAt instant      `json:"scheduled_at"`
+	ExpiresAt   instant      `json:"expires_at"`
+	OnUnknown   string       `json:"on_unknown"`
+	Priority    string       `json:"priority"`
+	Provider    string       `json:"provider"`
 }
 
 type attachment struct {
@@ -222,6 +221,25 @@ func (l *stringList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &(*l)[0])
 }
 
+// stringMap takes no null for a string: an empty header is not an absent one.
+type stringMap map[string]string
+
+// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
+func (m *stringMap) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var values map[string]*string
+	if err := json.UnmarshalDecode(dec, &values); err != nil || values == nil {
+		return err
+	}
+	*m = make(stringMap, len(values))
+	for name, value := range values {
+		if value == nil {
+			return wrongValue("has the wrong type: null is not accepted for a string in it")
+		}
+		(*m)[name] = *value
+	}
+	return nil
+}
+
 const rfc3339Message = "must be a time in RFC 3339, such as 2026-01-31T09:30:00Z"
 
 // instant is an RFC 3339 time. SDKs send an empty string for none.
@@ -233,14 +251,29 @@ func (t *instant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.UnmarshalDecode(dec, &text); err != nil || text == "" {
 		return err
 	}
-	parsed, err := time.Parse(time.RFC3339, text)
-	if err != nil || parsed.IsZero() {
+	parsed, ok := parseTime(text)
+	// Zero means absent: an email for the year 1 would go out at once.
+	if !ok || parsed.IsZero() {
 		return wrongValue(rfc3339Message)
+	}
+	*t = instant(parsed)
+	return nil
+}
+
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// parseTime reads RFC 3339 to the letter: time.Parse also takes a comma for the
+// point and hours of one digit. The time must be one that RFC 3339 can write in
+// UTC too.
+func parseTime(text string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || !rfc3339.MatchString(text) {
+		return time.Time{}, false
 	}
 	// Postgres keeps microseconds; what it would round must not count in the
 	// fingerprint either.
-	*t = instant(parsed.UTC().Truncate(time.Microsecond))
-	return nil
+	t = t.UTC().Truncate(time.Microsecond)
+	return t, t.Year() >= 1 && t.Year() <= 9999
 }
 
 // content is a file: base64, or one of the two forms that official SDKs make
@@ -282,18 +315,28 @@ func base64Text(dec *jsontext.Decoder) ([]byte, error) {
 
 // byteValues reads [104,105].
 func byteValues(dec *jsontext.Decoder) ([]byte, error) {
-	var values []uint16
-	if err := json.UnmarshalDecode(dec, &values); err != nil {
+	const wrong = wrongValue("must be an array of byte values, 0 to 255")
+	if dec.PeekKind() != '[' {
+		return nil, wrong
+	}
+	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
 	}
-	out := make([]byte, len(values))
-	for i, v := range values {
-		if v > math.MaxUint8 {
-			return nil, wrongValue("must be an array of byte values, 0 to 255")
+	out := []byte{}
+	for dec.PeekKind() != ']' {
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
 		}
-		out[i] = byte(v)
+		// Into a []uint16 a null would go as a zero.
+		b, err := strconv.ParseUint(string(value), 10, 8)
+		if err != nil {
+			return nil, wrong
+		}
+		out = append(out, byte(b))
 	}
-	return out, nil
+	_, err := dec.ReadToken()
+	return out, err
 }
 
 // byteArray is a byte array inside the object that Node makes of a Buffer.
@@ -314,54 +357,8 @@ func nodeBuffer(dec *jsontext.Decoder) ([]byte, error) {
 	if err := json.UnmarshalDecode(dec, &buffer); err != nil {
 		return nil, err
 	}
-	if buffer.Type != "Buffer" {
+	if buffer.Type != "Buffer" || buffer.Data == nil {
 		return nil, wrongValue(`must be base64, an array of byte values or {"type":"Buffer","data":[...]}`)
 	}
 	return buffer.Data, nil
-}
-
-// idempotencyKey reads the header: 1 to 255 printable ASCII characters. The
-// standard's form is a quoted string (draft-ietf-httpapi-idempotency-key-header);
-// quoted and bare are the same key.
-func idempotencyKey(r *http.Request) (string, error) {
-	malformed := problem(http.StatusBadRequest, "invalid_idempotency_key",
-		"Idempotency-Key must be 1 to 255 printable ASCII characters.")
-	values := r.Header.Values("Idempotency-Key")
-	if len(values) == 0 {
-		return "", nil
-	}
-	if len(values) > 1 {
-		return "", malformed
-	}
-	key := strings.Trim(values[0], " \t")
-	if strings.HasPrefix(key, `"`) {
-		var ok bool
-		if key, ok = unquote(key); !ok {
-			return "", malformed
-		}
-	}
-	if key == "" || len(key) > 255 || bytes.ContainsFunc([]byte(key), func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", malformed
-	}
-	return key, nil
-}
-
-// unquote reads a structured-field string (RFC 8941, 3.3.3).
-func unquote(quoted string) (string, bool) {
-	var out strings.Builder
-	for i := 1; i < len(quoted); i++ {
-		switch c := quoted[i]; c {
-		case '"':
-			return out.String(), i == len(quoted)-1
-		case '\\':
-			i++
-			if i == len(quoted) || quoted[i] != '"' && quoted[i] != '\\' {
-				return "", false
-			}
-			out.WriteByte(quoted[i])
-		default:
-			out.WriteByte(c)
-		}
-	}
-	return "", false
 }

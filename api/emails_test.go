@@ -32,7 +32,7 @@ func newService(t *testing.T, org api.Org, key api.Key) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(api.New(api.Config{Pool: pool, Outbox: client}))
+	server := httptest.NewServer(conforming(t, api.New(api.Config{Pool: pool, Outbox: client})))
 	t.Cleanup(server.Close)
 
 	org.Name, key.Org = "acme", "acme"
@@ -305,10 +305,24 @@ func TestProblemJSONOnlyOnRequest(t *testing.T) {
 	}
 }
 
-func TestDoubleSlash(t *testing.T) {
+// What SDKs make of a base URL that ends in a slash or has a path.
+func TestTolerantPaths(t *testing.T) {
 	t.Parallel()
 	s := newService(t, api.Org{}, api.Key{})
-	if got := s.do("POST", "//emails", simple); got.status != http.StatusAccepted {
-		t.Errorf("answer %d %s", got.status, got.body)
+	id := s.do("POST", "/emails", simple).json(t)["id"].(string)
+	for _, path := range []string{"//emails/", "/v1/emails/", "/v1//emails/", "/api/v1/emails/", "/outboxd/emails/"} {
+		if got := s.do("GET", path+id, ""); got.status != http.StatusOK {
+			t.Errorf("%s: answer %d %s", path, got.status, got.body)
+		}
+	}
+	if got := s.do("PUT", "/v1/emails", ""); got.status != http.StatusMethodNotAllowed {
+		t.Errorf("another method behind a prefix: answer %d %s", got.status, got.body)
+	}
+	// A path that begins like a route is not another one's prefix, and a
+	// segment is compared as a whole.
+	for _, path := range []string{"/emails/x/emails/" + id, "/emails/x/healthz", "/v1/xemails/" + id, "/v1", "/", ""} {
+		if got := s.do("GET", path, ""); got.status != http.StatusNotFound || got.json(t)["name"] != "not_found" {
+			t.Errorf("%s: answer %d %s", path, got.status, got.body)
+		}
 	}
 }

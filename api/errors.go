@@ -122,5 +122,5 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if strings.Contains(r.Header.Get("Accept"), "application/problem+json") {
 		contentType = "application/problem+json"
 	}
-	s.writeJSON(w, r, contentType, e.StatusCode, e)
+	s.write(w, r, contentType, e.StatusCode, e)
 }

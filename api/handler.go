@@ -2,12 +2,16 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -25,7 +29,7 @@ type keyedFunc func(*http.Request, *apiKey) (*response, error)
 type response struct {
 	status int // zero: 200
 	header http.Header
-	body   any // a json.RawMessage goes out byte for byte
+	body   any // bytes and a json.RawMessage go out as they are
 }
 
 // open serves a route that asks for no API key.
@@ -36,10 +40,8 @@ func (s *server) open(h handlerFunc) http.HandlerFunc {
 			s.writeError(w, r, err)
 			return
 		}
-		for name, values := range resp.header {
-			w.Header()[name] = values
-		}
-		s.writeJSON(w, r, "application/json", max(resp.status, http.StatusOK), resp.body)
+		maps.Copy(w.Header(), resp.header)
+		s.write(w, r, cmp.Or(resp.header.Get("Content-Type"), "application/json"), max(resp.status, http.StatusOK), resp.body)
 	}
 }
 
@@ -67,7 +69,7 @@ func (s *server) call(h handlerFunc, r *http.Request) (resp *response, err error
 	return h(r)
 }
 
-func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, contentType string, status int, body any) {
+func (s *server) write(w http.ResponseWriter, r *http.Request, contentType string, status int, body any) {
 	encoded, err := encode(body)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "encode answer", "error", err)
@@ -83,7 +85,10 @@ func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, contentType s
 }
 
 func encode(body any) ([]byte, error) {
-	if raw, ok := body.(json.RawMessage); ok {
+	switch raw := body.(type) {
+	case json.RawMessage:
+		return raw, nil
+	case []byte:
 		return raw, nil
 	}
 	var out bytes.Buffer
@@ -143,14 +148,43 @@ func (r *statusRecorder) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// cleanPath routes //emails like /emails: base URLs with a trailing slash are
-// a common slip.
-func cleanPath(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rctx := chi.RouteContext(r.Context())
-		rctx.RoutePath = path.Clean("/" + r.URL.Path)
-		next.ServeHTTP(w, r)
-	})
+// tolerant routes by what a path names, whatever base URL a client has put it
+// behind: one that ends in a slash (//emails) or has a prefix (/v1/emails). It
+// needs no configuration, so clients with different base URLs work side by side.
+func tolerant(routes chi.Routes) func(http.Handler) http.Handler {
+	// Asked for at the first request: routes come after middleware.
+	roots := sync.OnceValue(func() map[string]bool { return rootsOf(routes) })
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			chi.RouteContext(r.Context()).RoutePath = routePath(r.URL.Path, roots())
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// rootsOf is the first segment of every route.
+func rootsOf(routes chi.Routes) map[string]bool {
+	roots := map[string]bool{}
+	for _, route := range routes.Routes() {
+		root, _, _ := strings.Cut(strings.TrimPrefix(route.Pattern, "/"), "/")
+		roots[root] = true
+	}
+	return roots
+}
+
+// routePath cleans a path and leaves out what stands before the first segment
+// that is a root. What follows that segment is never skipped, so a path that
+// begins like a route is that route or none.
+func routePath(requested string, roots map[string]bool) string {
+	clean := path.Clean("/" + requested)
+	for rest := clean; rest != ""; {
+		segment, _, _ := strings.Cut(rest[1:], "/")
+		if roots[segment] {
+			return rest
+		}
+		rest = rest[1+len(segment):]
+	}
+	return clean
 }
 
 // pathID reads the id in the path. One that is no UUID names nothing.

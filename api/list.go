@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -56,14 +57,11 @@ func emailQuery(values url.Values) (outbox.Query, error) {
 	q := outbox.Query{
 		Limit: r.limit(),
 		After: r.id("after"), Before: r.id("before"),
-		Status: r.status(), To: values.Get("to"), Tag: values.Get("tag"),
+		Status: r.status(), To: r.text("to"), Tag: r.text("tag"),
 		CreatedAfter: r.time("created_after"), CreatedBefore: r.time("created_before"),
 	}
 	if q.After != uuid.Nil && q.Before != uuid.Nil {
 		r.wrong("before", "cannot be combined with after")
-	}
-	if strings.ContainsRune(q.To, 0) || strings.ContainsRune(q.Tag, 0) {
-		r.wrong("to", "must not contain U+0000")
 	}
 	if r.errs != nil {
 		return q, invalid(r.errs...)
@@ -85,6 +83,15 @@ func (r *queryReader) known(names ...string) {
 			r.wrong(name, "is given twice")
 		}
 	}
+}
+
+// text refuses what Postgres does not take as text.
+func (r *queryReader) text(name string) string {
+	text := r.values.Get(name)
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		r.wrong(name, "must be UTF-8 without U+0000")
+	}
+	return text
 }
 
 func (r *queryReader) limit() int {
@@ -124,8 +131,8 @@ func (r *queryReader) time(name string) time.Time {
 	if text == "" {
 		return time.Time{}
 	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	t, ok := parseTime(text)
+	if !ok {
 		r.wrong(name, rfc3339Message)
 	}
 	return t

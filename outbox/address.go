@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 
@@ -14,8 +15,10 @@ import (
 )
 
 // Lengths from RFC 5321, 4.5.3.1: a local part has at most 64 octets, a path
-// 256 with its angle brackets.
+// 256 with its angle brackets. With the name it has to fit into a line (RFC
+// 5322, 2.1.1), and reading a longer one is work that a client can multiply.
 const (
+	maxMailbox   = 998
 	maxLocalPart = 64
 	maxAddress   = 254
 )
@@ -25,8 +28,11 @@ const (
 // ("Müller, Jürgen <j@example.com>"), and the last angle bracket leaves no doubt
 // what is meant. The domain becomes its ASCII form.
 func parseAddress(s string) (providers.Address, error) {
+	if len(s) > maxMailbox {
+		return providers.Address{}, errors.New("is too long for an email address")
+	}
 	if hasControl(s) {
-		return providers.Address{}, errors.New("must not contain control characters")
+		return providers.Address{}, errors.New(noControl)
 	}
 	s = strings.TrimSpace(s)
 	name, addr := "", s
@@ -48,7 +54,8 @@ func parseAddress(s string) (providers.Address, error) {
 // otherwise encode a second time.
 func displayName(s string) string {
 	s = strings.TrimSpace(s)
-	if quoted, err := mail.ParseAddress(s + " <a@example.com>"); err == nil {
+	// An encoded word can hide a line feed: then it stays as it is.
+	if quoted, err := mail.ParseAddress(s + " <a@example.com>"); err == nil && !hasControl(quoted.Name) {
 		return quoted.Name
 	}
 	if decoded, err := new(mime.WordDecoder).DecodeHeader(s); err == nil && !hasControl(decoded) {
@@ -78,10 +85,13 @@ func normalizeAddress(addr string) (string, error) {
 	return local + "@" + ascii, nil
 }
 
+const noControl = "must be UTF-8 without control characters"
+
 // hasControl reports whether s holds a character that must not reach a
-// header: CR and LF would begin another one (RFC 5322, 2.2).
+// header: CR and LF would begin another one (RFC 5322, 2.2). Bytes that are no
+// character at all count: encoding/json would repair them in silence.
 func hasControl(s string) bool {
-	return strings.ContainsFunc(s, unicode.IsControl) || strings.ContainsAny(s, "\u2028\u2029")
+	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.ContainsAny(s, "\u2028\u2029")
 }
 
 // searchable returns the bare recipients in lower case, each once.

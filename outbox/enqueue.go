@@ -120,8 +120,8 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 			ids = append(ids, p.receipt.IDs...)
 		}
 	}
-	var found int
-	if err := c.pool.QueryRow(ctx, sqlCountEmails, ids).Scan(&found); err != nil {
+	found, err := c.countEmails(ctx, ids)
+	if err != nil {
 		return fmt.Errorf("%w: %w, then: %w", ErrOutcomeUnknown, commitErr, err)
 	}
 	if found < len(ids) {
@@ -132,6 +132,19 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 }
 
 const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE id = ANY($1::uuid[])`
+
+// countEmails counts those of the emails that are stored. What broke one
+// connection may have broken all others of the pool, which do not know yet; a
+// look does no harm, so it is repeated until one of them, or a new one, works.
+func (c *Client) countEmails(ctx context.Context, ids []uuid.UUID) (found int, err error) {
+	for range c.pool.Stat().MaxConns() + 1 {
+		err = c.pool.QueryRow(ctx, sqlCountEmails, ids).Scan(&found)
+		if _, refused := errors.AsType[*pgconn.ConnectError](err); refused || !isConnectionLost(err) {
+			break
+		}
+	}
+	return found, err
+}
 
 func isRetryable(err error) bool {
 	if errors.Is(err, ErrOutcomeUnknown) {

@@ -46,7 +46,8 @@ type ValidationError struct {
 func (e *ValidationError) Error() string {
 	parts := make([]string, len(e.Fields))
 	for i, f := range e.Fields {
-		parts[i] = f.Field + ": " + f.Message
+		// An empty field is about the whole.
+		parts[i] = strings.TrimPrefix(f.Field+": "+f.Message, ": ")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -39,8 +39,8 @@ func fingerprint(version int16, endpoint string, s *Submission) ([]byte, error) 
 		f.field("permissive", "")
 	}
 	for i := range s.Messages {
-		if refused, ok := s.Refused[i]; ok {
-			f.bytes("refused", refused.Raw)
+		if raw := s.Refused[i].Raw; raw != nil {
+			f.bytes("refused", raw)
 			continue
 		}
 		f.message(&s.Messages[i])

@@ -22,6 +22,8 @@ const (
 // MaxBatch is how many messages one submission may hold.
 const MaxBatch = 100
 
+const maxKey = 255 // characters of an idempotency key
+
 // Submission is one request to send: one message, or a batch under one key.
 type Submission struct {
 	Org uuid.UUID
@@ -34,14 +36,15 @@ type Submission struct {
 	// Permissive lets the good messages of a batch through when others are
 	// refused. Otherwise one bad message refuses all.
 	Permissive bool
-	// Refused holds messages of the batch that the caller could not decode,
-	// by index; their elements in Messages are ignored.
+	// Refused holds messages of the batch that the caller does not accept, by
+	// index.
 	Refused map[int]Refusal
 }
 
-// Refusal is a message of a batch that could not be decoded.
+// Refusal says why a message of a batch is not accepted.
 type Refusal struct {
-	// Raw is what was received, in a canonical form, for the fingerprint.
+	// Raw is what was received, in a canonical form, for the fingerprint. Nil:
+	// it could be decoded and is in Messages.
 	Raw []byte
 	Err error
 }
@@ -104,10 +107,13 @@ func prepare(s Submission, now time.Time, providers []string) (*pending, error) 
 	return p, err
 }
 
+func notPrintableASCII(c rune) bool { return c < ' ' || c > '~' }
+
 func (p *pending) checkShape() error {
 	var errs fieldErrors
-	if n := len(p.IdempotencyKey); n > 255 {
-		errs.add("idempotency_key", "is longer than 255 characters")
+	// No key is fine; what is no key over HTTP is none here either.
+	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey, notPrintableASCII) {
+		errs.add("idempotency_key", "must be at most %d printable ASCII characters", maxKey)
 	}
 	switch n := len(p.Messages); {
 	case !p.Batch && n != 1:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -25,6 +26,7 @@ const (
 	maxHeaderValue   = 8000
 	maxMetadataValue = 2000
 	maxName          = 256
+	maxYear          = 9999 // RFC 3339 cannot write a later one, so reading the email would fail
 )
 
 var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
@@ -86,15 +88,15 @@ func (m *Message) validateContent(errs *fieldErrors) {
 	case m.Subject == "":
 		errs.add("subject", "is required")
 	case hasControl(m.Subject):
-		errs.add("subject", "must not contain control characters")
+		errs.add("subject", noControl)
 	case len(m.Subject) > maxSubject:
 		errs.add("subject", "is longer than %d bytes", maxSubject)
 	}
 	if m.HTML == "" && m.Text == "" {
 		errs.add("html", "is required unless text is given")
 	}
-	noNUL(errs, "html", m.HTML)
-	noNUL(errs, "text", m.Text)
+	storable(errs, "html", m.HTML)
+	storable(errs, "text", m.Text)
 }
 
 func (m *Message) validateHeaders(errs *fieldErrors) {
@@ -112,7 +114,7 @@ func (m *Message) validateHeaders(errs *fieldErrors) {
 		case seen[lower]:
 			errs.add(field, "is given twice")
 		case hasControl(m.Headers[name]):
-			errs.add(field, "must not contain control characters")
+			errs.add(field, noControl)
 		case len(m.Headers[name]) > maxHeaderValue:
 			errs.add(field, "is longer than %d bytes", maxHeaderValue)
 		}
@@ -139,7 +141,7 @@ func (m *Message) validateAttachments(errs *fieldErrors) {
 			{"filename", a.Filename}, {"content_type", a.ContentType}, {"content_id", a.ContentID},
 		} {
 			if hasControl(part.value) {
-				errs.add(field+part.name, "must not contain control characters")
+				errs.add(field+part.name, noControl)
 			} else if len(part.value) > maxName {
 				errs.add(field+part.name, "is longer than %d bytes", maxName)
 			}
@@ -176,7 +178,7 @@ func (m *Message) validateLabels(errs *fieldErrors) {
 		if len(m.Metadata[name]) > maxMetadataValue {
 			errs.add(field, "is longer than %d bytes", maxMetadataValue)
 		}
-		noNUL(errs, field, m.Metadata[name])
+		storable(errs, field, m.Metadata[name])
 	}
 }
 
@@ -193,6 +195,9 @@ func (m *Message) validateOptions(errs *fieldErrors) {
 	}
 	if hasControl(m.Provider) || len(m.Provider) > maxName {
 		errs.add("provider", "is not a provider's name")
+	}
+	if year := m.ExpiresAt.UTC().Year(); year > maxYear {
+		errs.add("expires_at", "must be before the year %d", maxYear+1)
 	}
 	if !m.ExpiresAt.IsZero() && !m.ScheduledAt.IsZero() && !m.ExpiresAt.After(m.ScheduledAt) {
 		errs.add("expires_at", "must be after scheduled_at")
@@ -216,9 +221,12 @@ func (m *Message) validateTimes(now time.Time) error {
 	return errs.err()
 }
 
-// noNUL refuses U+0000, which Postgres cannot store in text.
-func noNUL(errs *fieldErrors, field, value string) {
-	if strings.ContainsRune(value, 0) {
+// storable refuses what Postgres cannot store in text.
+func storable(errs *fieldErrors, field, value string) {
+	switch {
+	case !utf8.ValidString(value):
+		errs.add(field, "must be UTF-8")
+	case strings.ContainsRune(value, 0):
 		errs.add(field, "must not contain U+0000")
 	}
 }

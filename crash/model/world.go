@@ -153,6 +153,9 @@ func (x *explorer) windows(s state) {
 		if a.stage == unborn || a.forgotten || a.stage == open && !a.overdue {
 			continue
 		}
+		if s.mayArrive(i) && !x.without(ShortGap) {
+			continue
+		}
 		t := s
 		t.attempts[i].forgotten = true
 		x.to(nobody, "the key window ends", t)
@@ -165,22 +168,26 @@ func (x *explorer) possible(s *state) bool {
 		return true
 	}
 	for i, a := range s.attempts {
+		if x.kind != SearchAtOnce || !a.overdue {
+			continue
+		}
 		unsent := s.stands(i, confirmed) || s.stands(i, onWire)
-		switch {
-		case a.forgotten && (unsent || a.orphans > 0 || s.hasTime(i)):
+		if unsent && a.owner != gone && s.sessions[a.owner].lost {
 			return false
-		case x.kind != SearchAtOnce || !a.overdue:
-		case unsent && a.owner != gone && s.sessions[a.owner].lost:
-			return false
-		case a.orphans > 0 && a.owner == gone && !x.without(PromptProvider):
+		}
+		if a.orphans > 0 && a.owner == gone && !x.without(PromptProvider) {
 			return false // sent after the deadline, and then killed
 		}
 	}
 	return true
 }
 
-// hasTime says whether a run that is about to send attempt i is not late.
-func (s *state) hasTime(i int) bool {
+// mayArrive says whether a request of attempt i is on its way, or will
+// be.
+func (s *state) mayArrive(i int) bool {
+	if s.attempts[i].orphans > 0 || s.stands(i, onWire) || s.stands(i, confirmed) {
+		return true
+	}
 	for _, r := range s.runs {
 		if r.at == begun && !r.late && int(r.number) == i+1 {
 			return true

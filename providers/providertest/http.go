@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -191,9 +192,7 @@ func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 	do.pause(p.life.over())
 	switch {
 	case do.answer && !do.raw && do.end == keep:
-		for name, values := range do.header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), do.header)
 		w.WriteHeader(do.status)
 		_, _ = io.WriteString(w, do.body)
 	default:

@@ -89,11 +89,11 @@ func TestHTTPRecords(t *testing.T) {
 		return providertest.Accept().Then(providertest.Reply(500, "lost"))
 	})
 	resp, text, err := postMail(t, p.URL()+"/v3/mail/send", goodMail)
-	if err != nil || resp.StatusCode != 429 || text != "slow down" || resp.Header.Get("Retry-After") != "7" {
+	if err != nil || resp.StatusCode != http.StatusTooManyRequests || text != "slow down" || resp.Header.Get("Retry-After") != "7" {
 		t.Errorf("first: %v %q %v, want the scripted 429", resp, text, err)
 	}
 	resp, text, err = postMail(t, p.URL()+"/v3/mail/send", goodMail)
-	if err != nil || resp.StatusCode != 500 || text != "lost" {
+	if err != nil || resp.StatusCode != http.StatusInternalServerError || text != "lost" {
 		t.Errorf("second: %v %q %v, want the scripted 500", resp, text, err)
 	}
 	p.Close()

@@ -2,6 +2,7 @@ package providertest_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/smtp"
 	"net/textproto"
@@ -47,7 +48,7 @@ func TestSMTPRefusesAWrongPassword(t *testing.T) {
 	}
 	auth := smtp.PlainAuth("", "user", "wrong", host)
 	err = smtp.SendMail(p.Addr(), auth, "s@example.com", []string{"a@example.org"}, []byte("\r\n"))
-	if reply, ok := err.(*textproto.Error); !ok || reply.Code != 535 {
+	if reply, ok := errors.AsType[*textproto.Error](err); !ok || reply.Code != 535 {
 		t.Errorf("got %v, want 535", err)
 	}
 	if err := smtp.SendMail(p.Addr(), nil, "s@example.com", []string{"a@example.org"}, []byte("\r\n")); err == nil {

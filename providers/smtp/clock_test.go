@@ -87,6 +87,29 @@ func TestSlowReplies(t *testing.T) {
 	}
 }
 
+// Accepted is accepted: while the relay is slow to say goodbye, a crash would
+// make a doubt of it.
+func TestNothingIsWaitedForAfterAcceptance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, err := smtp.New(smtp.Config{
+			Host: "relay.test", TLS: smtp.TLSNone, LocalName: "localhost",
+			Dial: slowRelay("QUIT", time.Minute),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := p.Send(t.Context(), sending(t, p)); err != nil {
+			t.Errorf("got %v, want accepted", err)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %v", took)
+		}
+		<-time.After(time.Hour)
+	})
+}
+
 // The caller's context bounds everything, the wait for the dot too.
 func TestContextBoundsTheFinalReply(t *testing.T) {
 	t.Parallel()

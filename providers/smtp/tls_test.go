@@ -38,10 +38,10 @@ func TestTLS(t *testing.T) {
 			relay := providertest.NewSMTP(t, providertest.SMTPOptions{
 				Username: "user", Password: secret, TLS: server, Implicit: implicit,
 			})
-			clear := make(chan providertest.Stage, 100)
+			inClear := make(chan providertest.Stage, 100)
 			relay.Respond(func(e providertest.SMTPEvent) providertest.Reaction {
 				if !e.Encrypted {
-					clear <- e.Stage
+					inClear <- e.Stage
 				}
 				return providertest.Reaction{}
 			})
@@ -51,8 +51,8 @@ func TestTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			relay.Close()
-			close(clear)
-			for stage := range clear {
+			close(inClear)
+			for stage := range inClear {
 				if !slices.Contains([]providertest.Stage{providertest.AtGreeting, providertest.AtEHLO, providertest.AtSTARTTLS}, stage) {
 					t.Errorf("%s in the clear", stage)
 				}
@@ -62,6 +62,10 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mode(m smtp.TLSMode) func(*smtp.Config) {
+	return func(c *smtp.Config) { c.TLS = m }
 }
 
 func TestTLSProblemsAreDeferred(t *testing.T) {
@@ -76,14 +80,8 @@ func TestTLSProblemsAreDeferred(t *testing.T) {
 		{"unknown authority", providertest.SMTPOptions{TLS: server}, nil, nil},
 		{"unknown authority, implicit", providertest.SMTPOptions{TLS: server, Implicit: true}, nil, nil},
 		{"other host", providertest.SMTPOptions{TLS: server}, &tls.Config{RootCAs: client.RootCAs, ServerName: "other.test"}, nil},
-		{
-			"STARTTLS not offered", providertest.SMTPOptions{}, client,
-			func(c *smtp.Config) { c.TLS = smtp.TLSRequired },
-		},
-		{
-			"no TLS where it is expected", providertest.SMTPOptions{}, client,
-			func(c *smtp.Config) { c.TLS = smtp.TLSImplicit },
-		},
+		{"STARTTLS not offered", providertest.SMTPOptions{}, client, mode(smtp.TLSRequired)},
+		{"no TLS where it is expected", providertest.SMTPOptions{}, client, mode(smtp.TLSImplicit)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,24 +104,23 @@ func TestTLSProblemsAreDeferred(t *testing.T) {
 func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	wrong := func(c *smtp.Config) { c.Password = "wrong" }
+	none := func(c *smtp.Config) { c.Username, c.Password = "", "" }
+	relayWith := func(password, mechanisms string) providertest.SMTPOptions {
+		return providertest.SMTPOptions{Username: "user", Password: password, Mechanisms: mechanisms}
+	}
 	tests := []struct {
 		name    string
 		options providertest.SMTPOptions
 		edit    func(*smtp.Config)
 		want    string
 	}{
-		{"PLAIN", providertest.SMTPOptions{Username: "user", Password: secret, Mechanisms: "LOGIN PLAIN"}, nil, ""},
-		{"LOGIN", providertest.SMTPOptions{Username: "user", Password: secret, Mechanisms: "LOGIN"}, nil, ""},
-		{"long password", providertest.SMTPOptions{Username: "user", Password: strings.Repeat("x", 600)}, nil, ""},
-		{"wrong password", providertest.SMTPOptions{Username: "user", Password: secret}, wrong, "misconfigured 535 5.7.8: AUTH refused"},
-		{
-			"mechanism unknown", providertest.SMTPOptions{Username: "user", Password: secret, Mechanisms: "GSSAPI"}, nil,
-			"misconfigured auth_not_offered: the relay offers neither AUTH PLAIN nor AUTH LOGIN",
-		},
-		{
-			"no credentials", providertest.SMTPOptions{Username: "user", Password: secret},
-			func(c *smtp.Config) { c.Username, c.Password = "", "" }, "misconfigured 530 5.7.0: MAIL refused",
-		},
+		{"PLAIN", relayWith(secret, "LOGIN PLAIN"), nil, ""},
+		{"LOGIN", relayWith(secret, "LOGIN"), nil, ""},
+		{"long password", relayWith(strings.Repeat("x", 600), ""), nil, ""},
+		{"wrong password", relayWith(secret, ""), wrong, "misconfigured 535 5.7.8: AUTH refused"},
+		{"no credentials", relayWith(secret, ""), none, "misconfigured 530 5.7.0: MAIL refused"},
+		{"mechanism unknown", relayWith(secret, "GSSAPI"), nil, "misconfigured auth_not_offered: " +
+			"the relay offers neither AUTH PLAIN nor AUTH LOGIN"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

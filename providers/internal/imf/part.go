@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"mime/quotedprintable"
@@ -188,9 +189,7 @@ func (p part) encode(key string) (textproto.MIMEHeader, []byte, error) {
 		return nil, nil, err
 	}
 	params := map[string]string{"boundary": w.Boundary()}
-	for name, value := range p.params {
-		params[name] = value
-	}
+	maps.Copy(params, p.params)
 	header := textproto.MIMEHeader{"Content-Type": {mime.FormatMediaType("multipart/"+p.kind, params)}}
 	return header, b.Bytes(), nil
 }

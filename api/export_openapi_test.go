@@ -1,0 +1,28 @@
+package api
+
+import "github.com/outboxd/outboxd/outbox"
+
+// What the tests of openapi.json hold it to.
+const (
+	DefaultPage = defaultPage
+	MaxPage     = maxPage
+)
+
+// RequestTypes are the types that bodies are read into, by their schema.
+var RequestTypes = map[string]any{
+	"SendEmail":   emailRequest{},
+	"Attachment":  attachment{},
+	"UpdateEmail": updateRequest{},
+}
+
+// AnswerTypes are the types that answers are written from, by their schema.
+var AnswerTypes = map[string]any{
+	"EmailReference": emailReference{},
+	"EmailList":      listAnswer{},
+	"EmailSummary":   emailSummary{},
+	"Email":          emailDetail{},
+	"Attempt":        attemptDetail{},
+	"Error":          Error{},
+	"FieldError":     outbox.FieldError{},
+	"Tag":            outbox.Tag{},
+}

@@ -1,0 +1,233 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/api"
+	"github.com/outboxd/outboxd/outbox"
+)
+
+// errorLab can make every error happen. Its servers share one database.
+type errorLab struct {
+	*service
+	org uuid.UUID
+	// failing meets a bug on its way, cutOff no database, small takes tiny
+	// bodies only, and hasty does not wait for a key that another holds.
+	failing, cutOff, small, hasty *service
+}
+
+func newErrorLab(t *testing.T) *errorLab {
+	t.Helper()
+	lab := &errorLab{service: newService(t, api.Org{}, api.Key{})}
+	if err := lab.pool.QueryRow(context.Background(), `SELECT id FROM outbox.orgs`).Scan(&lab.org); err != nil {
+		t.Fatal(err)
+	}
+	hastyConfig := lab.pool.Config()
+	hastyConfig.ConnConfig.RuntimeParams["lock_timeout"] = "50ms"
+	nowhere, err := pgxpool.ParseConfig("postgres://127.0.0.1:1/nowhere?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.hasty = lab.server(api.Config{Pool: lab.pool, Outbox: newOutbox(t, openPool(t, hastyConfig))})
+	lab.small = lab.server(api.Config{Pool: lab.pool, MaxBody: 8})
+	lab.failing = lab.server(api.Config{Pool: lab.pool, Ready: func(*http.Request) error { panic("a bug") }})
+	lab.cutOff = lab.server(api.Config{Pool: openPool(t, nowhere), Ready: func(*http.Request) error { return errors.New("no database") }})
+	return lab
+}
+
+func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func newOutbox(t *testing.T, pool *pgxpool.Pool) *outbox.Client {
+	t.Helper()
+	client, err := outbox.NewClient(pool, outbox.Config{Providers: []string{"smtp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func (l *errorLab) server(cfg api.Config) *service {
+	server := httptest.NewServer(conforming(l.t, api.New(cfg)))
+	l.t.Cleanup(server.Close)
+	return &service{t: l.t, pool: l.pool, url: server.URL, token: l.token}
+}
+
+func (l *errorLab) newKey(key api.Key) (token string) {
+	l.t.Helper()
+	key.Org = "acme"
+	token, err := api.CreateKey(context.Background(), l.pool, key)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return token
+}
+
+// request is an operation's request that would succeed.
+type request struct {
+	described
+	id, path, body string
+}
+
+func (l *errorLab) request(op described) request {
+	r := request{described: op, id: l.newScheduled()}
+	r.path = strings.ReplaceAll(op.path, "{id}", r.id)
+	for _, name := range []string{"short", "two", "later"} {
+		if body, ok := op.bodies(l.t)[name]; ok {
+			r.body = body
+		}
+	}
+	return r
+}
+
+// scope is what the operation asks for, by the description.
+func (r request) scope() string {
+	for _, alternative := range r.node.list("security") {
+		return strings.Join(node(alternative.(map[string]any)).strings("apiKey"), ",")
+	}
+	return ""
+}
+
+func (r request) send(s *service, headers ...string) answer {
+	return s.do(strings.ToUpper(r.method), r.path, r.body, headers...)
+}
+
+func bearer(token string) []string {
+	return []string{"Authorization", "", "Authorization", "Bearer " + token}
+}
+
+// provocations make an error happen in every operation that can have it.
+var provocations = map[string]func(l *errorLab, r request) answer{
+	"missing_api_key": func(l *errorLab, r request) answer { return r.send(l.service, "Authorization", "") },
+	"invalid_api_key": func(l *errorLab, r request) answer {
+		return r.send(l.service, bearer("ob_nobody_"+strings.Repeat("a", 32))...)
+	},
+	"restricted_api_key": func(l *errorLab, r request) answer {
+		others := slices.DeleteFunc([]string{"send", "read"}, func(s string) bool { return s == r.scope() })
+		return r.send(l.service, bearer(l.newKey(api.Key{Scopes: others}))...)
+	},
+	"invalid_from_address": func(l *errorLab, r request) answer {
+		return r.send(l.service, bearer(l.newKey(api.Key{FromDomains: []string{"example.net"}}))...)
+	},
+	"invalid_json": func(l *errorLab, r request) answer {
+		r.body = r.body[:max(len(r.body)-1, 0)]
+		return r.send(l.service)
+	},
+	"unsupported_media_type": func(l *errorLab, r request) answer {
+		return r.send(l.service, "Content-Type", "", "Content-Type", "text/plain")
+	},
+	"payload_too_large":       func(l *errorLab, r request) answer { return r.send(l.small) },
+	"invalid_idempotency_key": func(l *errorLab, r request) answer { return r.send(l.service, "Idempotency-Key", "\u00e9") },
+	"missing_idempotency_key": func(l *errorLab, r request) answer {
+		return r.send(l.service, bearer(l.newKey(api.Key{RequireIdempotencyKey: true}))...)
+	},
+	"validation_error": func(l *errorLab, r request) answer {
+		r.path += "?limit=0"
+		if r.body != "" {
+			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt").Replace(r.body)
+		}
+		return r.send(l.service)
+	},
+	"invalid_idempotent_request": func(l *errorLab, r request) answer {
+		r.send(l.service, "Idempotency-Key", "reused")
+		r.body = strings.ReplaceAll(r.body, "Your order", "My order")
+		return r.send(l.service, "Idempotency-Key", "reused")
+	},
+	"concurrent_idempotent_requests": func(l *errorLab, r request) answer {
+		l.t.Helper()
+		tx, err := l.pool.Begin(context.Background())
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		for _, batch := range []bool{false, true} {
+			_, err := newOutbox(l.t, l.pool).EnqueueTx(context.Background(), tx, outbox.Submission{
+				Org: l.org, IdempotencyKey: "held", Batch: batch,
+				Messages: []outbox.Message{{From: "a@example.com", To: []string{"b@example.com"}, Subject: "s", Text: "t"}},
+			})
+			if err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		return r.send(l.hasty, "Idempotency-Key", "held")
+	},
+	"not_found": func(l *errorLab, r request) answer {
+		r.path = strings.ReplaceAll(r.path, r.id, "019a0000-0000-7000-8000-000000000000")
+		r.body = strings.ReplaceAll(r.body, r.id, "019a0000-0000-7000-8000-000000000000")
+		return r.send(l.service)
+	},
+	"not_cancelable": sendToEnded,
+	"not_scheduled":  sendToEnded,
+	"internal_server_error": func(l *errorLab, r request) answer {
+		return r.send(l.failing)
+	},
+	"service_unavailable": func(l *errorLab, r request) answer { return r.send(l.cutOff) },
+}
+
+func sendToEnded(l *errorLab, r request) answer {
+	l.t.Helper()
+	_, err := l.pool.Exec(context.Background(), `UPDATE outbox.emails SET status = 'sent', ended_at = now() WHERE id = $1`, r.id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return r.send(l.service)
+}
+
+// Every error is provoked in every operation: it happens where it is
+// documented and nowhere else.
+func TestOpenAPIErrors(t *testing.T) {
+	t.Parallel()
+	c, lab := openAPIContract(t), newErrorLab(t)
+	for _, op := range c.operations() {
+		documented := c.errorNamesOf(op)
+		if r := lab.request(op); r.scope() != "" {
+			if got := r.send(lab.service, bearer(lab.newKey(api.Key{Scopes: []string{r.scope()}}))...); got.status >= 300 {
+				t.Errorf("%s with no scope but %s: answer %d %s", op, r.scope(), got.status, got.body)
+			}
+		}
+		for name, provoke := range provocations {
+			got := provoke(lab, lab.request(op))
+			if happened := strings.Contains(got.body, fmt.Sprintf(`"name":%q`, name)); happened != slices.Contains(documented, name) {
+				t.Errorf("%s, %s: documented %v, answer %d %s", op, name, !happened, got.status, got.body)
+			}
+		}
+	}
+	for _, name := range c.errorNames() {
+		if provocations[name] == nil && name != "method_not_allowed" {
+			t.Errorf("nothing provokes %s", name)
+		}
+	}
+	if got := lab.do("DELETE", "/emails", ""); got.status != http.StatusMethodNotAllowed || got.json(t)["name"] != "method_not_allowed" {
+		t.Errorf("answer %d %s", got.status, got.body)
+	}
+}
+
+func (c *contract) errorNamesOf(op described) []string {
+	var names []string
+	for status := range op.node.at("responses") {
+		var code int
+		if _, err := fmt.Sscan(status, &code); err != nil {
+			continue
+		}
+		response, _ := c.response(op.method, op.path, code)
+		names = append(names, response.at("content", "application/json", "schema", "properties", "name").strings("enum")...)
+	}
+	return names
+}

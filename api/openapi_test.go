@@ -1,0 +1,512 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboxd/outboxd/api"
+	"github.com/outboxd/outboxd/outbox"
+)
+
+func openAPIContract(t *testing.T) *contract {
+	t.Helper()
+	c, err := theContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Examples are part of it: each is held to its schema.
+func TestOpenAPIIsValid(t *testing.T) {
+	t.Parallel()
+	document, err := openapi3.NewLoader().LoadFromData(openAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := document.Validate(context.Background(), openapi3.EnableSchemaFormatValidation(), openapi3.EnableMultiError()); err != nil {
+		t.Error(err)
+	}
+	for _, op := range openAPIContract(t).operations() {
+		if op.node.text("summary") == "" || op.node.text("description") == "" || op.node.text("operationId") == "" || op.node["security"] == nil {
+			t.Errorf("%s: a summary, a description, an operationId and the security are wanted", op)
+		}
+	}
+}
+
+func TestOpenAPIHasEveryRoute(t *testing.T) {
+	t.Parallel()
+	var routes, described []string
+	err := chi.Walk(api.New(api.Config{}).(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		routes = append(routes, method+" "+route)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range openAPIContract(t).operations() {
+		described = append(described, op.String())
+	}
+	slices.Sort(routes)
+	slices.Sort(described)
+	if diff := cmp.Diff(routes, described); diff != "" {
+		t.Errorf("routes (-code +openapi.json):\n%s", diff)
+	}
+}
+
+func TestOpenAPIHasEveryMember(t *testing.T) {
+	t.Parallel()
+	schemas := openAPIContract(t).document.at("components", "schemas")
+	// Types that package outbox keeps to itself, and small ones: their answers
+	// are held to the contract by every test that gets one.
+	unseen := []string{"SubmittedEmail", "SubmittedBatch", "BatchItem", "BatchError", "Buffer", "Health"}
+	for name := range schemas {
+		request, isRequest := api.RequestTypes[name]
+		answer, isAnswer := api.AnswerTypes[name]
+		switch {
+		case isRequest:
+			compareMembers(t, schemas, name, reflect.TypeOf(request), true)
+		case isAnswer:
+			compareMembers(t, schemas, name, reflect.TypeOf(answer), false)
+		case schemas.at(name)["properties"] != nil && !slices.Contains(unseen, name):
+			t.Errorf("%s: add the type to export_openapi_test.go", name)
+		}
+	}
+}
+
+func compareMembers(t *testing.T, schemas node, name string, typ reflect.Type, request bool) {
+	t.Helper()
+	required, properties := membersOfSchema(schemas, name)
+	fields := map[string]reflect.StructField{}
+	for _, f := range reflect.VisibleFields(typ) {
+		tag, hasTag := f.Tag.Lookup("json")
+		if !hasTag {
+			continue // not of the wire: embedded, or our own
+		}
+		member, options, _ := strings.Cut(tag, ",")
+		fields[member] = f
+		if !request && slices.Contains(required, member) == strings.Contains(options, "omitempty") {
+			t.Errorf("%s.%s: required and omitempty contradict each other", name, member)
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(fields)), slices.Sorted(maps.Keys(properties))); diff != "" {
+		t.Errorf("%s (-code +openapi.json):\n%s", name, diff)
+	}
+	for member, f := range fields {
+		want := typesOfGo(f.Type)
+		if request && !slices.Contains(required, member) {
+			want = append(want, "null")
+		}
+		got := typesOfSchema(schemas, properties.at(member))
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); want != nil && diff != "" {
+			t.Errorf("%s.%s: types (-code +openapi.json):\n%s", name, member, diff)
+		}
+	}
+}
+
+func membersOfSchema(schemas node, name string) (required []string, properties node) {
+	s := schemas.at(name)
+	required, properties = s.strings("required"), maps.Clone(s.at("properties"))
+	for _, part := range s.list("allOf") {
+		r, p := membersOfSchema(schemas, filepath.Base(node(part.(map[string]any)).text("$ref")))
+		required = append(required, r...)
+		maps.Copy(properties, p)
+	}
+	return required, properties
+}
+
+// typesOfGo are the types of JSON that a member has or takes; nil: any.
+func typesOfGo(t reflect.Type) []string {
+	switch t.String() {
+	case "api.stringList":
+		return []string{"string", "array"}
+	case "api.content":
+		return []string{"string", "array", "object"}
+	case "api.instant", "time.Time", "uuid.UUID":
+		return []string{"string"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return append(typesOfGo(t.Elem()), "null")
+	case reflect.Bool:
+		return []string{"boolean"}
+	case reflect.Int:
+		return []string{"integer"}
+	case reflect.Slice:
+		return []string{"array"}
+	case reflect.Map:
+		if strings.HasPrefix(t.String(), "map[") {
+			return []string{"object", "null"} // a nil map is null
+		}
+		return []string{"object"} // reads itself
+	case reflect.String:
+		return []string{"string"}
+	}
+	return nil
+}
+
+func typesOfSchema(schemas, s node) []string {
+	if ref := s.text("$ref"); ref != "" {
+		s = schemas.at(filepath.Base(ref))
+	}
+	var types []string
+	switch kind := s["type"].(type) {
+	case string:
+		types = []string{kind}
+	case []any:
+		types = s.strings("type")
+	}
+	if s["const"] != nil {
+		types = []string{"string"}
+	}
+	for _, alternative := range s.list("oneOf") {
+		types = append(types, typesOfSchema(schemas, alternative.(map[string]any))...)
+	}
+	slices.Sort(types)
+	return types
+}
+
+func TestOpenAPIHasEveryValue(t *testing.T) {
+	t.Parallel()
+	schemas := openAPIContract(t).document.at("components", "schemas")
+	for schema, goType := range map[string]string{
+		"Status": "Status", "OnUnknown": "Policy", "Priority": "Priority", "Stage": "Stage", "Evidence": "Evidence",
+	} {
+		want := constantsOf(t, "../outbox", goType)
+		if diff := cmp.Diff(want, schemas.at(schema).strings("enum")); diff != "" {
+			t.Errorf("%s (-code +openapi.json):\n%s", schema, diff)
+		}
+	}
+	for name := range schemas {
+		s := schemas.at(name)
+		described := slices.Sorted(maps.Keys(s.at("x-enumDescriptions")))
+		if values := slices.Sorted(slices.Values(s.strings("enum"))); !slices.Equal(values, described) {
+			t.Errorf("%s: values %v, described %v", name, values, described)
+		}
+	}
+}
+
+// sources are the files of a package, without its tests.
+func sources(t *testing.T, dir string) []*ast.File {
+	t.Helper()
+	names, err := fs.Glob(os.DirFS(dir), "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// constantsOf are the string constants of a type, in the order of the source.
+func constantsOf(t *testing.T, dir, typ string) []string {
+	t.Helper()
+	var values []string
+	for _, file := range sources(t, dir) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 {
+				return true
+			}
+			if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typ {
+				values = append(values, literal(t, spec.Values[0]))
+			}
+			return true
+		})
+	}
+	return values
+}
+
+func literal(t *testing.T, e ast.Expr) string {
+	t.Helper()
+	lit, ok := e.(*ast.BasicLit)
+	if !ok {
+		t.Fatalf("%T is no literal", e)
+	}
+	value, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// argumentsOf are an argument of every call of a function of package api, where
+// it is written out.
+func argumentsOf(t *testing.T, function string, pick func([]ast.Expr) []ast.Expr) []string {
+	t.Helper()
+	var values []string
+	for _, file := range sources(t, ".") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			name := ""
+			switch f := call.Fun.(type) {
+			case *ast.Ident:
+				name = f.Name
+			case *ast.SelectorExpr:
+				name = f.Sel.Name
+			}
+			if name == function {
+				for _, e := range pick(call.Args) {
+					values = append(values, literal(t, e))
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// An error has a name where problem is called, and nowhere else.
+func TestOpenAPIHasEveryErrorName(t *testing.T) {
+	t.Parallel()
+	c := openAPIContract(t)
+	inCode := argumentsOf(t, "problem", func(args []ast.Expr) []ast.Expr {
+		if copied, ok := args[1].(*ast.SelectorExpr); ok && copied.Sel.Name == "Name" {
+			return nil // of another error
+		}
+		return args[1:2]
+	})
+	if diff := cmp.Diff(inCode, slices.Sorted(slices.Values(c.errorNames()))); diff != "" {
+		t.Errorf("error names (-code +openapi.json):\n%s", diff)
+	}
+}
+
+func (c *contract) errorNames() []string {
+	return c.document.at("components", "schemas", "ErrorName").strings("enum")
+}
+
+func TestOpenAPIHasEveryQueryParameter(t *testing.T) {
+	t.Parallel()
+	s := newService(t, api.Org{}, api.Key{})
+	inCode := argumentsOf(t, "known", func(args []ast.Expr) []ast.Expr { return args })
+	var described []string
+	for _, p := range openAPIContract(t).document.at("paths", "/emails", "get").list("parameters") {
+		parameter := node(p.(map[string]any))
+		described = append(described, parameter.text("name"))
+		path := "/emails?" + url.Values{parameter.text("name"): {fmt.Sprint(parameter["example"])}}.Encode()
+		if got := s.do("GET", path, ""); got.status != http.StatusOK {
+			t.Errorf("GET %s: answer %d %s", path, got.status, got.body)
+		}
+	}
+	if diff := cmp.Diff(inCode, slices.Sorted(slices.Values(described))); diff != "" {
+		t.Errorf("parameters (-code +openapi.json):\n%s", diff)
+	}
+}
+
+// timeMember is a time in an example. They are moved to where they are taken.
+var timeMember = regexp.MustCompile(`"(scheduled_at|expires_at)": ?"[^"]*"`)
+
+func inTime(body string) string {
+	return timeMember.ReplaceAllStringFunc(body, func(member string) string {
+		name, ahead := "scheduled_at", time.Hour
+		if strings.HasPrefix(member, `"expires_at"`) {
+			name, ahead = "expires_at", 2*time.Hour
+		}
+		return fmt.Sprintf(`"%s":"%s"`, name, time.Now().Add(ahead).UTC().Format(time.RFC3339))
+	})
+}
+
+// bodies are the examples of a request, by name.
+func (d described) bodies(t *testing.T) map[string]string {
+	t.Helper()
+	bodies := map[string]string{}
+	examples := d.node.at("requestBody", "content", "application/json", "examples")
+	for name := range examples {
+		body, err := json.Marshal(examples.at(name)["value"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[name] = inTime(string(body))
+	}
+	return bodies
+}
+
+// newScheduled stores an email that can be read, rescheduled and canceled.
+func (s *service) newScheduled() (id string) {
+	s.t.Helper()
+	body := inTime(strings.Replace(simple, "{", `{"scheduled_at":"",`, 1))
+	sent := s.do("POST", "/emails", body)
+	if sent.status != http.StatusAccepted {
+		s.t.Fatalf("answer %d %s", sent.status, sent.body)
+	}
+	return sent.json(s.t)["id"].(string)
+}
+
+func TestOpenAPIRequestsAreAccepted(t *testing.T) {
+	t.Parallel()
+	s := newService(t, api.Org{}, api.Key{})
+	for _, op := range openAPIContract(t).operations() {
+		for name, body := range op.bodies(t) {
+			path := strings.ReplaceAll(op.path, "{id}", s.newScheduled())
+			if got := s.do(strings.ToUpper(op.method), path, body); got.status >= 300 {
+				t.Errorf("%s, example %s: answer %d %s", op, name, got.status, got.body)
+			}
+		}
+	}
+}
+
+// What is required, and what may be left out or null, is so in the code.
+func TestOpenAPIRequired(t *testing.T) {
+	t.Parallel()
+	s := newService(t, api.Org{}, api.Key{})
+	c := openAPIContract(t)
+	schemas := c.document.at("components", "schemas")
+	full := described{node: c.document.at("paths", "/emails", "post")}.bodies(t)["full"]
+	for schema, inside := range map[string]func(email map[string]any) map[string]any{
+		"SendEmail":  func(email map[string]any) map[string]any { return email },
+		"Attachment": func(email map[string]any) map[string]any { return email["attachments"].([]any)[1].(map[string]any) },
+	} {
+		required := schemas.at(schema).strings("required")
+		for member := range schemas.at(schema, "properties") {
+			for _, change := range []func(map[string]any){
+				func(object map[string]any) { delete(object, member) },
+				func(object map[string]any) { object[member] = nil },
+			} {
+				var email map[string]any
+				if err := json.Unmarshal([]byte(full), &email); err != nil {
+					t.Fatal(err)
+				}
+				change(inside(email))
+				body, err := json.Marshal(email)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := s.do("POST", "/emails", string(body))
+				if refused := got.status == http.StatusUnprocessableEntity; refused != slices.Contains(required, member) {
+					t.Errorf("%s without %s: answer %d %s", schema, member, got.status, got.body)
+				}
+			}
+		}
+	}
+}
+
+// Each limit is taken, and one more is not.
+func TestOpenAPILimits(t *testing.T) {
+	t.Parallel()
+	s := newService(t, api.Org{}, api.Key{})
+	document := openAPIContract(t).document
+	email, file := document.at("components", "schemas", "SendEmail", "properties"), document.at("components", "schemas", "Attachment", "properties")
+	number := func(n node, name string) int {
+		value, err := strconv.Atoi(fmt.Sprint(n[name]))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return value
+	}
+	list := func(n node) int { return number(n.list("oneOf")[1].(map[string]any), "maxItems") }
+	repeat := func(n int, each func(i int) string) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = each(i)
+		}
+		return strings.Join(items, ",")
+	}
+	address := func(i int) string { return fmt.Sprintf(`"a%d@example.org"`, i) }
+	member := func(i int) string { return fmt.Sprintf(`"x%d":"v"`, i) }
+	tag := func(i int) string { return fmt.Sprintf(`{"name":"t%d","value":"v"}`, i) }
+	attached := func(int) string { return `{"filename":"a","content":""}` }
+	xs := func(n int) string { return strings.Repeat("x", n) }
+
+	for _, test := range []struct {
+		name  string
+		limit int
+		body  func(n int) string // in place of members of a simple email
+	}{
+		{"to", list(email.at("to")), func(n int) string { return `"to":[` + repeat(n, address) + `]` }},
+		{"cc", list(email.at("cc")) - 1, func(n int) string { return `"cc":[` + repeat(n, address) + `]` }},
+		{"bcc", list(email.at("bcc")) - 1, func(n int) string { return `"bcc":[` + repeat(n, address) + `]` }},
+		{"reply_to", list(email.at("reply_to")), func(n int) string { return `"reply_to":[` + repeat(n, address) + `]` }},
+		{"subject", number(email.at("subject"), "x-max-bytes"), func(n int) string { return `"subject":"` + xs(n) + `"` }},
+		{"headers", number(email.at("headers"), "maxProperties"), func(n int) string { return `"headers":{` + repeat(n, member) + `}` }},
+		{"name of a header", number(email.at("headers", "propertyNames"), "maxLength"), func(n int) string { return `"headers":{"` + xs(n) + `":"v"}` }},
+		{"header", number(email.at("headers", "additionalProperties"), "maxLength"), func(n int) string { return `"headers":{"x":"` + xs(n) + `"}` }},
+		{"metadata", number(email.at("metadata"), "maxProperties"), func(n int) string { return `"metadata":{` + repeat(n, member) + `}` }},
+		{"name in metadata", number(email.at("metadata", "propertyNames"), "maxLength"), func(n int) string { return `"metadata":{"` + xs(n) + `":"v"}` }},
+		{"value in metadata", number(email.at("metadata", "additionalProperties"), "maxLength"), func(n int) string { return `"metadata":{"x":"` + xs(n) + `"}` }},
+		{"tags", number(email.at("tags"), "maxItems"), func(n int) string { return `"tags":[` + repeat(n, tag) + `]` }},
+		{"name of a tag", 256, func(n int) string { return `"tags":[{"name":"` + xs(n) + `","value":"v"}]` }},
+		{"attachments", number(email.at("attachments"), "maxItems"), func(n int) string { return `"attachments":[` + repeat(n, attached) + `]` }},
+		{"filename", number(file.at("filename"), "x-max-bytes"), func(n int) string { return `"attachments":[{"filename":"` + xs(n) + `","content":""}]` }},
+		{"content_id", number(file.at("content_id"), "x-max-bytes"), func(n int) string {
+			return `"attachments":[{"filename":"a","content":"","content_id":"` + xs(n) + `"}]`
+		}},
+	} {
+		for more, want := range map[int]int{0: http.StatusAccepted, 1: http.StatusUnprocessableEntity} {
+			changed := test.body(test.limit + more)
+			name, _, _ := strings.Cut(changed, ":")
+			body := regexp.MustCompile(name+`:"[^"]*",?`).ReplaceAllString(simple, "")
+			body = "{" + changed + "," + strings.TrimPrefix(body, "{")
+			if got := s.do("POST", "/emails", body); got.status != want {
+				t.Errorf("%s, limit %d and %d more: answer %d %s", test.name, test.limit, more, got.status, got.body)
+			}
+		}
+	}
+
+	batch := number(document.at("paths", "/emails/batch", "post", "requestBody", "content", "application/json", "schema"), "maxItems")
+	for more, want := range map[int]int{0: http.StatusAccepted, 1: http.StatusUnprocessableEntity} {
+		body := "[" + repeat(batch+more, func(int) string { return simple }) + "]"
+		if got := s.do("POST", "/emails/batch", body); got.status != want {
+			t.Errorf("batch of %d: answer %d %s", batch+more, got.status, got.body)
+		}
+	}
+	key := number(document.at("components", "parameters", "IdempotencyKey", "schema"), "maxLength")
+	for more, want := range map[int]int{0: http.StatusAccepted, 1: http.StatusBadRequest} {
+		if got := s.do("POST", "/emails", simple, "Idempotency-Key", xs(key+more)); got.status != want {
+			t.Errorf("key of %d: answer %d %s", key+more, got.status, got.body)
+		}
+	}
+}
+
+func TestOpenAPIConstants(t *testing.T) {
+	t.Parallel()
+	document := openAPIContract(t).document
+	page := node(document.at("paths", "/emails", "get").list("parameters")[0].(map[string]any)).at("schema")
+	schedule := document.at("components", "schemas", "SendEmail", "properties", "scheduled_at")
+	for name, test := range map[string]struct{ got, want any }{
+		"the largest page": {page["maximum"], api.MaxPage},
+		"the usual page":   {page["default"], api.DefaultPage},
+		"a body":           {document.at("paths", "/emails", "post", "requestBody")["x-max-bytes"], api.DefaultMaxBody},
+		"days ahead": {
+			regexp.MustCompile(`\d+`).FindString(schedule.text("description")), int(outbox.MaxScheduleAhead / (24 * time.Hour)),
+		},
+	} {
+		if fmt.Sprint(test.got) != fmt.Sprint(test.want) {
+			t.Errorf("%s: %v in openapi.json, %v in the code", name, test.got, test.want)
+		}
+	}
+}
