@@ -70,6 +70,8 @@ func (s *server) routes() http.Handler {
 	r.Get("/emails/{id}", s.keyed(scopeRead, s.getEmail))
 	r.Patch("/emails/{id}", s.keyed(scopeSend, s.updateEmail))
 	r.Post("/emails/{id}/cancel", s.keyed(scopeSend, s.cancelEmail))
+	r.Post("/emails/{id}/retry", s.keyed(scopeAdmin, s.retryEmail))
+	r.Post("/emails/{id}/resolve", s.keyed(scopeAdmin, s.resolveEmail))
 	return r
 }
 

@@ -28,7 +28,7 @@ const keyFreshness = 3 * time.Second
 
 // apiKey is what an API key may do.
 type apiKey struct {
-	id         string
+	id, name   string
 	org        uuid.UUID
 	secretHash []byte
 	scopes     []string
@@ -37,6 +37,14 @@ type apiKey struct {
 	requireIdempotencyKey  bool
 	expiresAt              *time.Time
 	revokedAt              *time.Time
+}
+
+// who names the key in the record of what it did.
+func (k *apiKey) who() string {
+	if k.name == "" {
+		return "API key " + k.id
+	}
+	return "API key " + k.id + " (" + k.name + ")"
 }
 
 func (k *apiKey) allows(scope string) bool {
@@ -93,7 +101,7 @@ func newKeyring(pool *pgxpool.Pool) *keyring {
 }
 
 const sqlFindAPIKey = `
-SELECT k.id, k.org_id, k.secret_hash, k.scopes, o.from_domains, k.from_domains,
+SELECT k.id, k.name, k.org_id, k.secret_hash, k.scopes, o.from_domains, k.from_domains,
     o.require_idempotency_key OR k.require_idempotency_key, k.expires_at, k.revoked_at
 FROM outbox.api_keys k JOIN outbox.orgs o ON o.id = k.org_id
 WHERE k.id = $1`
@@ -108,7 +116,7 @@ func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
 	}
 	at := time.Now()
 	key := new(apiKey)
-	err := k.pool.QueryRow(ctx, sqlFindAPIKey, id).Scan(&key.id, &key.org, &key.secretHash, &key.scopes,
+	err := k.pool.QueryRow(ctx, sqlFindAPIKey, id).Scan(&key.id, &key.name, &key.org, &key.secretHash, &key.scopes,
 		&key.orgDomains, &key.keyDomains, &key.requireIdempotencyKey, &key.expiresAt, &key.revokedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		key, err = nil, nil

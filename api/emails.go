@@ -130,6 +130,43 @@ func (s *server) cancelEmail(r *http.Request, key *apiKey) (*response, error) {
 	return &response{body: emailReference{Object: "email", ID: id}}, nil
 }
 
+// retryEmail serves POST /emails/{id}/retry.
+func (s *server) retryEmail(r *http.Request, key *apiKey) (*response, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.outbox.Retry(r.Context(), key.org, id, key.who()); err != nil {
+		return nil, err
+	}
+	return &response{body: emailReference{Object: "email", ID: id}}, nil
+}
+
+// resolveRequest is the body of POST /emails/{id}/resolve.
+type resolveRequest struct {
+	Outcome string `json:"outcome"`
+}
+
+// resolveEmail serves POST /emails/{id}/resolve.
+func (s *server) resolveEmail(r *http.Request, key *apiKey) (*response, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := s.readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var wire resolveRequest
+	if err := decode(body, &wire); err != nil {
+		return nil, err
+	}
+	if err := s.outbox.Resolve(r.Context(), key.org, id, outbox.Outcome(wire.Outcome), key.who()); err != nil {
+		return nil, err
+	}
+	return &response{body: emailReference{Object: "email", ID: id}}, nil
+}
+
 // emailReference is the answer to a change of an email.
 type emailReference struct {
 	Object string    `json:"object"`
@@ -171,7 +208,17 @@ type emailDetail struct {
 	MessageID *string         `json:"message_id"`
 	Provider  *string         `json:"provider"`
 	Attempts  []attemptDetail `json:"attempts"`
-	Events    []any           `json:"events"`
+	Events    []eventDetail   `json:"events"`
+}
+
+type eventDetail struct {
+	ID         uuid.UUID `json:"id"`
+	Type       string    `json:"type"`
+	Provider   *string   `json:"provider"`
+	Recipient  *string   `json:"recipient"`
+	Detail     *string   `json:"detail"`
+	OccurredAt time.Time `json:"occurred_at"`
+	ReceivedAt time.Time `json:"received_at"`
 }
 
 type attemptDetail struct {
@@ -209,7 +256,7 @@ func emailDetailOf(e *outbox.Email) emailDetail {
 		emailSummary: emailSummaryOf(e),
 		HTML:         orNull(e.Message.HTML), Text: orNull(e.Message.Text),
 		Provider: orNull(e.Message.Provider),
-		Attempts: make([]attemptDetail, len(e.Attempts)), Events: []any{},
+		Attempts: make([]attemptDetail, len(e.Attempts)), Events: make([]eventDetail, len(e.Events)),
 	}
 	for i, a := range e.Attempts {
 		d.Attempts[i] = attemptDetail{
@@ -224,8 +271,17 @@ func emailDetailOf(e *outbox.Email) emailDetail {
 			d.MessageID = d.Attempts[i].ProviderMessageID
 		}
 	}
+	for i, event := range e.Events {
+		d.Events[i] = eventDetail{
+			ID: event.ID, Type: event.Type, Provider: orNull(event.Provider), Recipient: orNull(event.Recipient),
+			Detail: orNull(event.Detail), OccurredAt: event.OccurredAt.UTC(), ReceivedAt: event.ReceivedAt.UTC(),
+		}
+	}
 	return d
 }
+
+// Detail is an email as GET /emails/{id} shows it, to be encoded as JSON.
+func Detail(e *outbox.Email) any { return emailDetailOf(e) }
 
 func orNull[T comparable](v T) *T {
 	var zero T

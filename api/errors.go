@@ -94,6 +94,10 @@ func errorOf(err error) *Error {
 		return problem(http.StatusConflict, "not_cancelable", "An attempt to send this email has begun, or it has ended.")
 	case errors.Is(err, outbox.ErrNotScheduled):
 		return problem(http.StatusConflict, "not_scheduled", "This email is no longer scheduled.")
+	case errors.Is(err, outbox.ErrNotFailed):
+		return problem(http.StatusConflict, "not_failed", "This email has not failed.")
+	case errors.Is(err, outbox.ErrNotUnknown):
+		return problem(http.StatusConflict, "not_in_doubt", "This email is not in doubt, or its worker may still be sending it.")
 	case outbox.IsUnavailable(err):
 		return unavailable(err)
 	}

@@ -10,9 +10,10 @@ const (
 
 // RequestTypes are the types that bodies are read into, by their schema.
 var RequestTypes = map[string]any{
-	"SendEmail":   emailRequest{},
-	"Attachment":  attachment{},
-	"UpdateEmail": updateRequest{},
+	"SendEmail":    emailRequest{},
+	"Attachment":   attachment{},
+	"UpdateEmail":  updateRequest{},
+	"ResolveEmail": resolveRequest{},
 }
 
 // AnswerTypes are the types that answers are written from, by their schema.
@@ -22,6 +23,7 @@ var AnswerTypes = map[string]any{
 	"EmailSummary":   emailSummary{},
 	"Email":          emailDetail{},
 	"Attempt":        attemptDetail{},
+	"Event":          eventDetail{},
 	"Error":          Error{},
 	"FieldError":     outbox.FieldError{},
 	"Tag":            outbox.Tag{},

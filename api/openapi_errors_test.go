@@ -28,7 +28,7 @@ type errorLab struct {
 
 func newErrorLab(t *testing.T) *errorLab {
 	t.Helper()
-	lab := &errorLab{service: newService(t, api.Org{}, api.Key{})}
+	lab := &errorLab{service: newService(t, api.Org{}, api.Key{Scopes: []string{"send", "read", "admin"}})}
 	if err := lab.pool.QueryRow(context.Background(), `SELECT id FROM outbox.orgs`).Scan(&lab.org); err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +87,9 @@ type request struct {
 }
 
 func (l *errorLab) request(op described) request {
-	r := request{described: op, id: l.newScheduled()}
+	r := request{described: op, id: l.newEmailFor(op)}
 	r.path = strings.ReplaceAll(op.path, "{id}", r.id)
-	for _, name := range []string{"short", "two", "later"} {
+	for _, name := range []string{"short", "two", "later", "accepted"} {
 		if body, ok := op.bodies(l.t)[name]; ok {
 			r.body = body
 		}
@@ -141,7 +141,7 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"validation_error": func(l *errorLab, r request) answer {
 		r.path += "?limit=0"
 		if r.body != "" {
-			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt").Replace(r.body)
+			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result").Replace(r.body)
 		}
 		return r.send(l.service)
 	},
@@ -175,6 +175,8 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	},
 	"not_cancelable": sendToEnded,
 	"not_scheduled":  sendToEnded,
+	"not_failed":     sendToEnded,
+	"not_in_doubt":   sendToEnded,
 	"internal_server_error": func(l *errorLab, r request) answer {
 		return r.send(l.failing)
 	},

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/outbox"
 )
 
@@ -59,7 +60,7 @@ func (c emailsShowCmd) Run(e environment) error {
 		if err != nil {
 			return err
 		}
-		return e.print(c.JSON, email, describe(email))
+		return e.print(c.JSON, api.Detail(email), describe(email))
 	})
 }
 

@@ -15,7 +15,8 @@ type Scenario struct {
 	MaxFaults int
 	// SecondRun lets the first process run the job twice at the same time.
 	SecondRun bool
-	// only, unless idle, is the one place where faults hit.
+	// only, unless idle, is the one place where faults hit. Histories without
+	// the faults then do not count.
 	only place
 	// Broken are the rules of the protocol that do not hold, and Dropped the
 	// assumptions about the world that are not made.
@@ -196,6 +197,9 @@ func (x *explorer) judge(s *state) {
 		return
 	}
 	x.visited[x.cursor].end = true
+	if x.only != idle && s.faults > 0 {
+		return
+	}
 	o := outcomeOf(s)
 	if _, known := x.result.Outcomes[o]; !known {
 		x.result.Outcomes[o] = x.trace(step{nobody, "the end: " + o.String()})

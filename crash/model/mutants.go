@@ -79,14 +79,15 @@ const (
 	// PromptProvider: what has reached a provider whose search is complete is
 	// accepted or lost by the attempt's deadline and margin.
 	PromptProvider Assumption = iota
-	// ShortGap: between the last look and the last byte no process stands
-	// still until the key window ends; nor, having lost its session as well,
-	// beyond the attempt's deadline and margin.
+	// ShortGap: from the last look to the provider's decision no request is
+	// held up until the key window ends; and where a search is to be proof, no
+	// process stands still there beyond the attempt's deadline and margin and
+	// is also killed or loses its session.
 	ShortGap
 
 	assumptions = iota
 )
 
 func (a Assumption) String() string {
-	return [...]string{"the provider is prompt", "the gap before the last byte is short"}[a]
+	return [...]string{"the provider is prompt", "the gap after the last look is short"}[a]
 }
