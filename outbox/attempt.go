@@ -38,8 +38,7 @@ WITH input AS (
 ), begun AS (
     UPDATE outbox.emails e
     SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL,
-        possible_duplicate = e.possible_duplicate OR EXISTS (
-            SELECT FROM outbox.attempts u WHERE u.email_id = e.id AND u.stage = 'unknown')
+        possible_duplicate = e.possible_duplicate OR ` + hasUnknownSQL + `
     FROM input i
     WHERE e.id = i.email_id AND e.attempts = i.number - 1 AND e.status IN ('queued', 'scheduled')
         AND (e.expires_at IS NULL OR e.expires_at > now())
@@ -105,7 +104,8 @@ type ending struct {
 
 // sqlFinish records an outcome, if the attempt is still open and still this
 // worker's: somebody who was taken over in the meantime changes nothing. Only
-// "accepted" is the truth whoever says it.
+// "accepted" is the truth whoever says it. An email that evidence has ended
+// meanwhile stays so.
 const sqlFinish = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::uuid[], $4::text[], $5::text[], $6::integer[], $7::text[],
@@ -124,12 +124,17 @@ WITH input AS (
     RETURNING a.email_id, a.number
 )
 UPDATE outbox.emails e
-SET status = i.status, reason = i.reason, reason_detail = i.reason_detail,
+SET status = i.status, reason_detail = i.reason_detail,
+    reason = CASE WHEN i.status = 'failed' AND ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE i.reason END,
     next_attempt_at = now() + i.next_attempt,
     ended_at = CASE WHEN i.status IN ('sent', 'failed') THEN now() END
 FROM input i JOIN finished f USING (email_id, number)
-WHERE e.id = i.email_id AND e.attempts = i.number
+WHERE e.id = i.email_id AND e.attempts = i.number AND e.ended_at IS NULL
 RETURNING e.id`
+
+// hasUnknownSQL is the condition that the outcome of an earlier attempt stayed
+// unknown: an email that fails after it may have been accepted all the same.
+const hasUnknownSQL = `EXISTS (SELECT FROM outbox.attempts u WHERE u.email_id = e.id AND u.stage = 'unknown')`
 
 // finish records outcomes and returns which of the emails it changed.
 func finish(ctx context.Context, pool *pgxpool.Pool, batch []ending) (map[uuid.UUID]bool, error) {
@@ -169,6 +174,8 @@ func collectIDs(rows pgx.Rows, doing string) (map[uuid.UUID]bool, error) {
 // sqlEnd ends emails that no attempt is to be made for, unless one has begun
 // or the email has ended meanwhile.
 const sqlEnd = `
-UPDATE outbox.emails
-SET status = $2, reason = nullif($3, ''), reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
-WHERE id = $1 AND attempts = $5 AND status IN ('queued', 'scheduled')`
+UPDATE outbox.emails e
+SET status = CASE WHEN ` + hasUnknownSQL + ` THEN 'failed' ELSE $2 END,
+    reason = CASE WHEN ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE nullif($3, '') END,
+    reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
+WHERE e.id = $1 AND e.attempts = $5 AND e.status IN ('queued', 'scheduled')`

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
+	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -151,12 +152,15 @@ func (d *Deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error
 // does it. It returns how long to wait before the email needs another look;
 // zero: none.
 func (d *Deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
+	fault.Point("B1", id)
 	e, err := load(ctx, d.pool, id)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return 0, nil
 	case err != nil:
 		return 0, err
+	case e.Status.Ended() && e.open != nil:
+		return d.closeOpen(ctx, e)
 	case e.Status.Ended():
 		return 0, nil
 	case e.open != nil:
@@ -272,6 +276,7 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 	if !d.owned() {
 		return 0, errNotOwned
 	}
+	fault.Point("B2", a.email)
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
 	begun, err := d.begin(ctx, a.beginning)
@@ -282,6 +287,7 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 		// Another worker was faster, or the sender canceled: look again.
 		return time.Second, nil
 	}
+	fault.Point("B4", a.email)
 	return d.send(ctx, a, send)
 }
 
@@ -291,10 +297,12 @@ func (d *Deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 	defer cancel()
 	started := time.Now()
 	receipt, err := send(sendCtx)
+	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
 	if err := d.finish(ctx, e); err != nil {
 		return 0, err
 	}
+	fault.Point("B10", a.email)
 	d.logAttempt(ctx, a, e, time.Since(started))
 	return max(e.nextAttempt, e.lookAgain), nil
 }

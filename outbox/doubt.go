@@ -51,10 +51,12 @@ func (d *Deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, er
 // deadline after which it refuses to send. dead means that the worker is gone
 // for good.
 func (d *Deliverer) busy(ctx context.Context, e *delivery) (wait time.Duration, dead bool, err error) {
+	// This process may be sending it, whoever owns the attempt by now: it may
+	// have been taken over and be back.
+	if d.underWay.has(e.open.Key) {
+		return time.Second, false, nil
+	}
 	if e.open.Worker == d.cfg.WorkerID {
-		if d.underWay.has(e.open.Key) {
-			return time.Second, false, nil
-		}
 		return 0, false, nil
 	}
 	alive, err := isAlive(ctx, d.pool, e.open.Worker)
@@ -64,10 +66,16 @@ func (d *Deliverer) busy(ctx context.Context, e *delivery) (wait time.Duration, 
 	if !alive || e.open.InDoubtAt != nil {
 		return 0, !alive, nil
 	}
-	if left := e.open.Deadline.Add(attemptMargin).Sub(e.now); left > 0 {
+	if left := e.timeLeft(); left > 0 {
 		return min(left, 2*time.Second), false, nil
 	}
 	return 0, false, nil
+}
+
+// timeLeft returns how long until the open attempt is past its deadline and the
+// margin behind it; zero or less: it is.
+func (e *delivery) timeLeft() time.Duration {
+	return e.open.Deadline.Add(attemptMargin).Sub(e.now)
 }
 
 // replayOf returns the attempt as it was, if its provider still recognises the
@@ -77,8 +85,8 @@ func (d *Deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
 	if p == nil {
 		return nil
 	}
-	window := p.Capabilities().KeyWindow
-	if window == 0 || e.now.After(e.open.BeganAt.Add(window-min(replayMargin, window/4))) {
+	window := keyWindow(p)
+	if window == 0 || e.now.After(e.open.BeganAt.Add(window)) {
 		return nil
 	}
 	message, err := e.Message.compose()
@@ -93,20 +101,28 @@ func (d *Deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
 	return a
 }
 
+// keyWindow is how long a provider is trusted to recognise a key.
+func keyWindow(p providers.Provider) time.Duration {
+	window := p.Capabilities().KeyWindow
+	return window - min(replayMargin, window/4)
+}
+
 // sqlTakeOver makes this worker the owner of an open attempt, unless another
 // was faster. What the former owner may still say is then only heard if it is
-// "accepted".
+// "accepted". The key window is checked here again: this process may have been
+// paused since it looked.
 const sqlTakeOver = `
 UPDATE outbox.attempts SET worker = $4, deadline = now() + $5::interval, in_doubt_at = NULL
 WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
-    AND in_doubt_at IS NOT DISTINCT FROM $6`
+    AND in_doubt_at IS NOT DISTINCT FROM $6 AND began_at > now() - $7::interval`
 
 // replay sends the attempt again under its own key. The provider accepts it
 // for the first time or answers as it did before.
 func (d *Deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
-	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt)
+	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt,
+		keyWindow(a.provider))
 	if err != nil {
 		return 0, fmt.Errorf("take over attempt: %w", err)
 	}
@@ -119,7 +135,8 @@ func (d *Deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 }
 
 // search asks the provider what became of the attempt. That it has no such
-// message counts only if nobody can send it any more.
+// message counts only if nobody can send it any more, and if what the dead
+// worker sent last has had the time to be accepted.
 func (d *Deliverer) search(ctx context.Context, e *delivery, p providers.Provider, dead bool) (settled bool, err error) {
 	finder, ok := p.(providers.Finder)
 	if !ok {
@@ -140,7 +157,7 @@ func (d *Deliverer) search(ctx context.Context, e *delivery, p providers.Provide
 	switch {
 	case found == providers.FoundAccepted:
 		end.stage, end.status = StageAccepted, StatusSent
-	case found == providers.FoundNotAccepted && dead:
+	case found == providers.FoundNotAccepted && dead && e.timeLeft() <= 0:
 		end.stage, end.status, end.code = StageDeferred, StatusQueued, "not_found"
 	default:
 		return false, nil
@@ -178,7 +195,7 @@ WITH closed AS (
 UPDATE outbox.emails e
 SET status = $4, reason = nullif($5, ''), next_attempt_at = NULL,
     ended_at = CASE WHEN $4 = 'failed' THEN now() END
-FROM closed c WHERE e.id = c.email_id`
+FROM closed c WHERE e.id = c.email_id AND e.ended_at IS NULL`
 )
 
 // holdInterval is how often an email that waits for a person is looked at.
@@ -195,7 +212,9 @@ func (d *Deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duratio
 	if err != nil {
 		return 0, fmt.Errorf("mark doubt: %w", err)
 	}
-	if left := since.Add(d.cfg.UnknownWait).Sub(e.now); left > 0 {
+	// Not before the deadline either: until then what a dead worker sent last
+	// may still be accepted, and a search may show it.
+	if left := max(since.Add(d.cfg.UnknownWait).Sub(e.now), e.timeLeft()); left > 0 {
 		return min(left, 15*time.Second), nil
 	}
 	policy := cmp.Or(e.Message.OnUnknown, e.orgPolicy, d.cfg.OnUnknown)
@@ -216,8 +235,22 @@ func (d *Deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duratio
 	return d.deliver(ctx, e.ID)
 }
 
+// closeOpen closes an attempt that stayed in doubt while evidence about an
+// earlier one ended the email.
+func (d *Deliverer) closeOpen(ctx context.Context, e *delivery) (time.Duration, error) {
+	busy, _, err := d.busy(ctx, e)
+	if err != nil || busy > 0 {
+		return busy, err
+	}
+	_, err = d.pool.Exec(ctx, sqlGiveUpOn, e.ID, e.open.Number, e.open.Worker, string(e.Status), "")
+	if err != nil {
+		return 0, fmt.Errorf("close attempt: %w", err)
+	}
+	return 0, nil
+}
+
 // sqlSettle makes a late "accepted" count: for an attempt that was closed as
-// unknown, and for its email unless another attempt has begun since.
+// unknown, and for its email, also when another attempt has begun since.
 const sqlSettle = `
 WITH settled AS (
     UPDATE outbox.attempts
@@ -229,8 +262,7 @@ WITH settled AS (
 UPDATE outbox.emails e
 SET status = 'sent', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = now()
 FROM settled s
-WHERE e.id = s.email_id AND e.attempts = s.number
-    AND (e.status IN ('queued', 'unknown') OR e.status = 'failed' AND e.reason = 'outcome_unknown')`
+WHERE e.id = s.email_id AND (e.ended_at IS NULL OR e.status = 'failed')`
 
 // settle records that an attempt was accepted after all.
 func (d *Deliverer) settle(ctx context.Context, e ending) error {
@@ -241,23 +273,25 @@ func (d *Deliverer) settle(ctx context.Context, e ending) error {
 	return nil
 }
 
-// keySet is the attempts that this process is sending.
+// keySet counts what this process is sending, by key.
 type keySet struct {
 	mu   sync.Mutex
-	keys map[uuid.UUID]bool
+	keys map[uuid.UUID]int
 }
 
-// add returns the function that removes the key again.
+// add returns the function that takes the key out again.
 func (s *keySet) add(key uuid.UUID) (remove func()) {
+	s.count(key, 1)
+	return func() { s.count(key, -1) }
+}
+
+func (s *keySet) count(key uuid.UUID, change int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {
-		s.keys = map[uuid.UUID]bool{}
+		s.keys = map[uuid.UUID]int{}
 	}
-	s.keys[key] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	if s.keys[key] += change; s.keys[key] == 0 {
 		delete(s.keys, key)
 	}
 }
@@ -265,5 +299,5 @@ func (s *keySet) add(key uuid.UUID) (remove func()) {
 func (s *keySet) has(key uuid.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keys[key]
+	return s.keys[key] > 0
 }

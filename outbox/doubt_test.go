@@ -67,7 +67,8 @@ func (d *delivering) crashed(id uuid.UUID, accepted bool) {
 
 func (d *delivering) waited() {
 	d.t.Helper()
-	d.exec("UPDATE outbox.attempts SET in_doubt_at = now() - interval '2 hours'")
+	d.exec(`UPDATE outbox.attempts SET in_doubt_at = now() - interval '2 hours',
+		deadline = least(deadline, now() - interval '1 hour') WHERE deadline < now() + interval '10 minutes'`)
 }
 
 // A provider that honours keys gets the same bytes under the same key again,
@@ -256,7 +257,7 @@ func TestSearch(t *testing.T) {
 		requests int
 	}{
 		{"accepted", providers.FoundAccepted, outbox.StatusSent, 1},
-		{"not accepted, for certain", providers.FoundNotAccepted, outbox.StatusSent, 2},
+		{"not accepted, past the deadline", providers.FoundNotAccepted, outbox.StatusSent, 2},
 		{"nothing found, which proves nothing", providers.FoundNothing, outbox.StatusUnknown, 1},
 	}
 	for _, test := range tests {
@@ -266,6 +267,7 @@ func TestSearch(t *testing.T) {
 		d.provider.Respond(nil)
 		asked := ""
 		d.deliverer = d.newDeliverer(searchable{newSendGrid(t, d.provider.URL()), test.found, &asked})
+		d.exec("UPDATE outbox.attempts SET deadline = now() - interval '1 minute'")
 		d.deliver(id)
 		email := d.get(id)
 		if email.Status != test.status || d.provider.Requests() != test.requests || len(d.provider.Accepted()) != 1 || email.PossibleDuplicate {
@@ -310,5 +312,84 @@ func TestNoFailoverInDoubt(t *testing.T) {
 	}
 	if n := second.Requests(); n != 0 {
 		t.Errorf("the second provider saw %d hand-overs", n)
+	}
+}
+
+// "Not found" is no proof either until what the dead worker sent last has had
+// its time: it may be in the provider's hands and not yet in its index.
+func TestSearchProvesNothingBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	id := d.enqueue()
+	d.crashed(id, true)
+	d.exec("UPDATE outbox.attempts SET deadline = now() + interval '1 hour'")
+	asked := ""
+	d.deliverer = d.newDeliverer(searchable{newSendGrid(t, d.provider.URL()), providers.FoundNotAccepted, &asked})
+	d.waited()
+	d.deliver(id)
+	if email := d.get(id); asked == "" || email.Status != outbox.StatusUnknown || d.provider.Requests() != 1 {
+		t.Errorf("asked %q, status %s, %d requests", asked, email.Status, d.provider.Requests())
+	}
+}
+
+// I4: an email that fails after a doubt may have been accepted, and says so.
+func TestFailureAfterADoubtIsNoCertainFailure(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	id := d.enqueue(func(m *outbox.Message) { m.OnUnknown = outbox.PolicyRetry })
+	d.crashed(id, true)
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(400, "") })
+	d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()))
+	d.deliver(id)
+	d.waited()
+	d.deliver(id)
+	if email := d.get(id); email.Status != outbox.StatusFailed || email.Reason != "outcome_unknown" || !email.PossibleDuplicate {
+		t.Errorf("status %s, reason %s, possible duplicate %v", email.Status, email.Reason, email.PossibleDuplicate)
+	}
+}
+
+// Evidence about the first attempt ends the email, whatever becomes of the
+// second that is on its way.
+func TestLateAcceptanceDuringAResend(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]providertest.Reaction{
+		"refused":  providertest.Reply(400, ""),
+		"deferred": providertest.Reply(429, ""),
+		"in doubt": providertest.Reply(500, ""),
+		"accepted": providertest.Accept(),
+	} {
+		d := newDelivering(t)
+		id := d.enqueue()
+		inFirst, answerFirst := make(chan struct{}), make(chan struct{})
+		d.provider.Respond(func(r providertest.Seen) providertest.Reaction {
+			if r.Number == 1 {
+				close(inFirst)
+				return providertest.Accept().When(answerFirst)
+			}
+			return second
+		})
+		paused, done := d.deliverer, make(chan error, 1)
+		go func() {
+			_, err := paused.Deliver(context.Background(), id)
+			done <- err
+		}()
+		<-inFirst
+		// The owner does not answer past its deadline, so the policy decides.
+		d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()))
+		d.exec("UPDATE outbox.attempts SET deadline = now() - interval '1 minute', in_doubt_at = now() - interval '2 hours'")
+		d.exec("UPDATE outbox.emails SET status = 'unknown'")
+		d.deliver(id)
+		close(answerFirst)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		d.exec("UPDATE outbox.emails SET next_attempt_at = now() WHERE next_attempt_at IS NOT NULL")
+		requests := d.provider.Requests()
+		d.deliver(id)
+		email := d.get(id)
+		open := count(t, d.pool, "SELECT count(*) FROM outbox.attempts WHERE stage = 'sending'")
+		if email.Status != outbox.StatusSent || d.provider.Requests() != requests || open != 0 {
+			t.Errorf("%s: status %s (%s), attempts %+v, %d open", name, email.Status, email.Reason, email.Attempts, open)
+		}
 	}
 }
