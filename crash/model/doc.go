@@ -33,6 +33,7 @@
 //	invariants.go  what holds in every state
 //	mutants.go     rules to break, and assumptions to drop
 //	explore.go     breadth-first search, so that each trace is a shortest one
+//	symmetry.go    A and B are alike, which halves the work
 //
 // `go test -v ./crash/model` prints the table with the number of states behind
 // each cell, and for each rule of the protocol what happens without it.

@@ -57,7 +57,7 @@ func (t Trace) String() string { return "  " + strings.Join(t, "\n  ") }
 // Explore visits every state that can be reached, the nearest first.
 func Explore(scenario Scenario) Result {
 	x := newExplorer(scenario)
-	x.to(nobody, "the email is committed", state{faults: uint8(scenario.MaxFaults)}) //nolint:gosec // a handful
+	x.to(nobody, "the email is committed", state{faults: uint8(scenario.MaxFaults)})
 	for x.cursor = 0; x.cursor < len(x.visited); x.cursor++ {
 		s := x.visited[x.cursor].state
 		x.successors(s)
@@ -91,6 +91,7 @@ type node struct {
 	parent int
 	step   step
 	end    bool // at rest, or where a third attempt is wanted
+	mirror bool // the step led to the mirror image
 }
 
 // edge is a step that will happen some time if nothing goes wrong.
@@ -158,22 +159,30 @@ func (x *explorer) to(who int, text string, s state) {
 	if !x.possible(&s) {
 		return
 	}
+	x.check(who, text, &s)
+	mirror := x.runs == workers && s.mirrored()
+	if mirror {
+		s.mirror()
+	}
 	at, known := x.index[s]
 	if !known {
-		at = int32(len(x.visited)) //nolint:gosec // far fewer
+		at = int32(len(x.visited))
 		x.index[s] = at
-		x.visited = append(x.visited, node{state: s, parent: x.cursor, step: step{who, text}})
+		x.visited = append(x.visited, node{state: s, parent: x.cursor, step: step{who, text}, mirror: mirror})
 		x.result.States++
 	}
+	if x.cursor >= 0 && !x.luck && s.faults == x.visited[x.cursor].state.faults {
+		x.edges = append(x.edges, edge{int32(x.cursor), at})
+	}
+}
+
+// check looks at a step that is about to be taken.
+func (x *explorer) check(who int, text string, to *state) {
 	if x.cursor < 0 {
 		return
 	}
-	from := &x.visited[x.cursor].state
-	for _, broken := range brokenByStep(who, from, &s) {
+	for _, broken := range brokenByStep(who, &x.visited[x.cursor].state, to) {
 		x.violated(broken, step{who, text})
-	}
-	if !x.luck && s.faults == from.faults {
-		x.edges = append(x.edges, edge{int32(x.cursor), at}) //nolint:gosec // far fewer
 	}
 }
 
@@ -208,24 +217,20 @@ func (x *explorer) judge(s *state) {
 
 // findTraps looks for states from which no end can be reached without luck.
 func (x *explorer) findTraps() {
-	slices.SortFunc(x.edges, func(a, b edge) int { return int(a.to - b.to) })
+	into := newEdgeIndex(x.edges, len(x.visited))
 	var todo []int32
 	for i, n := range x.visited {
 		if n.end {
-			todo = append(todo, int32(i)) //nolint:gosec // far fewer
+			todo = append(todo, int32(i))
 		}
 	}
 	for len(todo) > 0 {
 		to := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		first, _ := slices.BinarySearchFunc(x.edges, to, func(e edge, to int32) int { return int(e.to - to) })
-		for _, e := range x.edges[first:] {
-			if e.to != to {
-				break
-			}
-			if n := &x.visited[e.from]; !n.end {
+		for _, from := range into.of(to) {
+			if n := &x.visited[from]; !n.end {
 				n.end = true
-				todo = append(todo, e.from)
+				todo = append(todo, from)
 			}
 		}
 	}
@@ -238,6 +243,30 @@ func (x *explorer) findTraps() {
 	}
 }
 
+// edgeIndex finds the edges into a node.
+type edgeIndex struct {
+	first []int32 // of each node, in from
+	from  []int32
+}
+
+func newEdgeIndex(edges []edge, nodes int) edgeIndex {
+	x := edgeIndex{first: make([]int32, nodes+1), from: make([]int32, len(edges))}
+	for _, e := range edges {
+		x.first[e.to+1]++
+	}
+	for i := range nodes {
+		x.first[i+1] += x.first[i]
+	}
+	next := slices.Clone(x.first)
+	for _, e := range edges {
+		x.from[next[e.to]] = e.from
+		next[e.to]++
+	}
+	return x
+}
+
+func (x edgeIndex) of(node int32) []int32 { return x.from[x.first[node]:x.first[node+1]] }
+
 func (x *explorer) violated(what string, last step) {
 	if _, known := x.result.Violations[what]; !known {
 		x.result.Violations[what] = x.trace(last)
@@ -245,13 +274,25 @@ func (x *explorer) violated(what string, last step) {
 }
 
 // trace is the way to the state at the cursor, and one more step.
-func (x *explorer) trace(last step) Trace {
-	t := Trace{last.String()}
+func (x *explorer) trace(last step) (t Trace) {
+	var way []node
 	for at := x.cursor; at >= 0; at = x.visited[at].parent {
-		t = append(t, x.visited[at].step.String())
+		way = append(way, x.visited[at])
 	}
-	slices.Reverse(t)
-	return t
+	mirror := false
+	for _, n := range slices.Backward(way) {
+		t = append(t, n.step.seenIn(mirror).String())
+		mirror = mirror != n.mirror
+	}
+	return append(t, last.seenIn(mirror).String())
+}
+
+// seenIn names the process of a step as it was named at the start.
+func (s step) seenIn(mirror bool) step {
+	if mirror && s.who != nobody {
+		s.who += 1 - 2*(s.who%2) // process is even
+	}
+	return s
 }
 
 // atRest says that the email has ended, or waits for a person, with nothing
@@ -269,8 +310,9 @@ func (x *explorer) atRest(s *state) bool {
 		return false
 	}
 	a := s.attempts[s.email.attempts-1]
-	return a.waited && !(x.kind.honoursKeys() && !a.forgotten) &&
-		!(x.kind.searchIsComplete() && (a.accepted > 0 || a.owner == gone))
+	replays := x.kind.honoursKeys() && !a.forgotten
+	searchSettles := x.kind.searchIsComplete() && (a.accepted > 0 || a.owner == gone)
+	return a.waited && !replays && !searchSettles
 }
 
 func outcomeOf(s *state) Outcome {

@@ -229,8 +229,7 @@ func (x *explorer) evidenceSteps(s state) {
 		if a.accepted == 0 || a.stage != open && a.stage != unknown {
 			continue
 		}
-		t := s
-		number := uint8(i + 1) //nolint:gosec // at most maxAttempts
+		t, number := s, uint8(i+1)
 		t.accept(x, number)
 		t.settle(x, number)
 		x.to(nobody, "a webhook event says accepted", t)
