@@ -84,8 +84,13 @@ func (m *Message) scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata []
 		json []byte
 		into any
 	}{
-		{to, &m.To}, {cc, &m.Cc}, {bcc, &m.Bcc}, {replyTo, &m.ReplyTo},
-		{headers, &m.Headers}, {tags, &m.Tags}, {metadata, &m.Metadata},
+		{to, &m.To},
+		{cc, &m.Cc},
+		{bcc, &m.Bcc},
+		{replyTo, &m.ReplyTo},
+		{headers, &m.Headers},
+		{tags, &m.Tags},
+		{metadata, &m.Metadata},
 	} {
 		if document.json == nil {
 			continue

@@ -2,10 +2,13 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 )
@@ -37,6 +40,9 @@ func PurgeKeys(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var total int64
 	for {
 		tag, err := pool.Exec(ctx, sqlPurgeKeys, purgeBatch)
+		if isDeadlock(err) {
+			continue // with a submission of several keys, which has won
+		}
 		if err != nil {
 			return total, fmt.Errorf("purge idempotency keys: %w", err)
 		}
@@ -79,4 +85,9 @@ func periodicJobs() []*river.PeriodicJob {
 		func() (river.JobArgs, *river.InsertOpts) { return purgeKeysArgs{}, nil },
 		&river.PeriodicJobOpts{RunOnStart: true},
 	)}
+}
+
+func isDeadlock(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == pgerrcode.DeadlockDetected
 }
