@@ -10,7 +10,11 @@
 //	Finish  commits the outcome, if the attempt is still open
 //
 // An attempt whose outcome is not recorded is in doubt: the provider may have
-// accepted the message. Nothing is sent again blindly.
+// accepted the message. Nothing is sent again blindly; doubt.go says what is
+// done instead.
+//
+// A [Worker] runs a deliverer under a liveness session, and a sweep that takes
+// over what dead workers left; liveness.go and sweep.go say how.
 //
 // # States
 //
