@@ -48,6 +48,13 @@ func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
+	if p.IdempotencyKey != "" {
+		leave, err := c.gate.enter(ctx, p.scope())
+		if err != nil {
+			return Receipt{}, err
+		}
+		defer leave()
+	}
 	if err := c.enqueue(ctx, []*pending{p}); err != nil {
 		return Receipt{}, err
 	}
