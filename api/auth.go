@@ -26,6 +26,10 @@ const (
 // key stops working everywhere within it.
 const keyFreshness = 3 * time.Second
 
+// keyTimeout bounds the read of a key. It is longer than submissions wait for a
+// connection, so that in a crowd of them it comes to its turn.
+const keyTimeout = 5 * time.Second
+
 // apiKey is what an API key may do.
 type apiKey struct {
 	id, name   string
@@ -83,9 +87,10 @@ func (s *server) authenticate(r *http.Request, scope string) (*apiKey, error) {
 
 // keyring reads API keys and remembers them for [keyFreshness].
 type keyring struct {
-	pool *pgxpool.Pool
-	mu   sync.Mutex
-	seen map[string]remembered
+	pool    *pgxpool.Pool
+	mu      sync.Mutex
+	seen    map[string]remembered
+	lookups map[string]*lookup // those that run
 }
 
 type remembered struct {
@@ -93,11 +98,20 @@ type remembered struct {
 	at  time.Time
 }
 
+// lookup is a read of a key that all requests with that key wait for. When each
+// read it for itself, a database that was away would be met by a crowd of them
+// at its return, ahead of all work.
+type lookup struct {
+	done chan struct{}
+	key  *apiKey
+	err  error
+}
+
 // maxRemembered bounds the memory that guessed ids can take.
 const maxRemembered = 10_000
 
 func newKeyring(pool *pgxpool.Pool) *keyring {
-	return &keyring{pool: pool, seen: map[string]remembered{}}
+	return &keyring{pool: pool, seen: map[string]remembered{}, lookups: map[string]*lookup{}}
 }
 
 const sqlFindAPIKey = `
@@ -110,25 +124,54 @@ WHERE k.id = $1`
 func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
 	k.mu.Lock()
 	known, ok := k.seen[id]
-	k.mu.Unlock()
 	if ok && time.Since(known.at) < keyFreshness {
+		k.mu.Unlock()
 		return known.key, nil
 	}
+	l, ok := k.lookups[id]
+	if !ok {
+		l = &lookup{done: make(chan struct{})}
+		k.lookups[id] = l
+		// The one who began it may go away before the others.
+		go k.run(context.WithoutCancel(ctx), id, l)
+	}
+	k.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.key, l.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run reads a key for all who wait for it.
+func (k *keyring) run(ctx context.Context, id string, l *lookup) {
 	at := time.Now()
+	l.key, l.err = k.read(ctx, id)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lookups, id)
+	close(l.done)
+	if l.err != nil {
+		return
+	}
+	if len(k.seen) >= maxRemembered {
+		clear(k.seen)
+	}
+	k.seen[id] = remembered{l.key, at}
+}
+
+func (k *keyring) read(ctx context.Context, id string) (*apiKey, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
 	key := new(apiKey)
 	err := k.pool.QueryRow(ctx, sqlFindAPIKey, id).Scan(&key.id, &key.name, &key.org, &key.secretHash, &key.scopes,
 		&key.orgDomains, &key.keyDomains, &key.requireIdempotencyKey, &key.expiresAt, &key.revokedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
-		key, err = nil, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read API key: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.seen) >= maxRemembered {
-		clear(k.seen)
-	}
-	k.seen[id] = remembered{key, at}
 	return key, nil
 }

@@ -30,6 +30,13 @@ func (a answer) decode(t *testing.T, v any) {
 
 // call makes a request; the error is the transport's.
 func call(method, url, token, key string, body any) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return callWithin(ctx, method, url, token, key, body)
+}
+
+// callWithin is call by a client that gives up when the context ends.
+func callWithin(ctx context.Context, method, url, token, key string, body any) (answer, error) {
 	var content io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -38,8 +45,6 @@ func call(method, url, token, key string, body any) (answer, error) {
 		}
 		content = bytes.NewReader(encoded)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
 		return answer{}, err

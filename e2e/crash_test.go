@@ -3,10 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outboxd/outboxd/internal/pgproxy"
 	"github.com/outboxd/outboxd/providers/providertest"
 )
 
@@ -118,16 +116,14 @@ func TestWorkerStopsGracefully(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	in := install(t)
-	cable := newCable(t, in.databaseURL)
-	direct := in.databaseURL
-	in.databaseURL = cable.url
-	base := in.start("api", "OUTBOXD_PROVIDERS=smtp").url("api")
-	in.databaseURL = direct
+	proxy := pgproxy.New(t, in.databaseURL)
+	base := in.startBehind(proxy).url("api")
 
 	if a := mustCall(t, "POST", base+"/emails", in.token, "before", email(1)); a.status != http.StatusAccepted {
 		t.Fatalf("answer %d: %s", a.status, a.body)
 	}
-	cable.cut()
+	proxy.Refuse()
+	proxy.CutAll()
 	a := mustCall(t, "POST", base+"/emails", in.token, "during", email(2))
 	var problem struct{ Name, Message string }
 	a.decode(t, &problem)
@@ -140,83 +136,11 @@ func TestDatabaseAway(t *testing.T) {
 	if n := in.count("SELECT count(*) FROM outbox.emails"); n != 1 {
 		t.Errorf("%d emails, want 1", n)
 	}
-	cable.mend()
+	proxy.Accept()
 	eventually(t, "the API takes the retry", func() bool {
 		return mustCall(t, "POST", base+"/emails", in.token, "during", email(2)).status == http.StatusAccepted
 	})
 	if n := in.count("SELECT count(*) FROM outbox.emails"); n != 2 {
 		t.Errorf("%d emails, want 2", n)
 	}
-}
-
-// cable is a TCP proxy in front of the database that can be cut.
-type cable struct {
-	url    string
-	target string
-	mu     sync.Mutex
-	dead   bool
-	conns  map[net.Conn]bool
-}
-
-func newCable(t *testing.T, databaseURL string) *cable {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	c := &cable{target: u.Host, conns: map[net.Conn]bool{}}
-	u.Host = l.Addr().String()
-	c.url = u.String()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go c.carry(conn)
-		}
-	}()
-	return c
-}
-
-func (c *cable) carry(client net.Conn) {
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", c.target)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	c.mu.Lock()
-	dead := c.dead
-	c.conns[client] = true
-	c.mu.Unlock()
-	if dead {
-		return
-	}
-	go func() {
-		_, _ = io.Copy(server, client)
-		_ = server.Close()
-	}()
-	_, _ = io.Copy(client, server)
-}
-
-func (c *cable) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead = true
-	for conn := range c.conns {
-		_ = conn.Close()
-	}
-	clear(c.conns)
-}
-
-func (c *cable) mend() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead = false
 }

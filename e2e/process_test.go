@@ -29,7 +29,13 @@ type installation struct {
 
 func install(t *testing.T) *installation {
 	t.Helper()
-	in := &installation{t: t, databaseURL: testdb.URL(t)}
+	return installOn(t, testdb.URL(t))
+}
+
+// installOn takes a migrated database.
+func installOn(t *testing.T, databaseURL string) *installation {
+	t.Helper()
+	in := &installation{t: t, databaseURL: databaseURL}
 	outboxctl(t, in.databaseURL, "org", "create", "acme")
 	lines := strings.Fields(outboxctl(t, in.databaseURL, "key", "create", "--org", "acme", "--scopes", "send,read,admin"))
 	in.token = lines[len(lines)-1]
@@ -62,8 +68,10 @@ func (in *installation) start(program string, env ...string) *process {
 
 func start(t *testing.T, path string, args, env []string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(path, args...), done: make(chan struct{}),
-		addrs: map[string]string{}, heard: make(chan struct{})}
+	p := &process{
+		t: t, cmd: exec.Command(path, args...), done: make(chan struct{}),
+		addrs: map[string]string{}, heard: make(chan struct{}),
+	}
 	p.cmd.Env = append(os.Environ(), env...)
 	output, input, err := os.Pipe()
 	if err != nil {

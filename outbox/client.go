@@ -49,6 +49,7 @@ type Client struct {
 	pool *pgxpool.Pool
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
+	gate keyGate
 }
 
 // NewClient returns a client on a pool. The pool may be nil for an application

@@ -11,10 +11,17 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 )
 
 const (
+	// acquireTimeout bounds how long a submission waits for a connection. The
+	// time for its transaction is counted from then on: under an overload the
+	// pool serves those first who wait longest, and with one limit for both it
+	// would spend itself on transactions that are cut off half way.
+	acquireTimeout = 3 * time.Second
+
 	// enqueueTimeout bounds a submission once its transaction has begun. From
 	// then on the caller going away no longer cancels it: a COMMIT that is cut
 	// off half way is an outcome that nobody knows.
@@ -41,11 +48,13 @@ func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return Receipt{}, fmt.Errorf("enqueue: %w", err)
+	if p.IdempotencyKey != "" {
+		leave, err := c.gate.enter(ctx, p.scope())
+		if err != nil {
+			return Receipt{}, err
+		}
+		defer leave()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
-	defer cancel()
 	if err := c.enqueue(ctx, []*pending{p}); err != nil {
 		return Receipt{}, err
 	}
@@ -90,7 +99,14 @@ func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
 }
 
 func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
-	tx, err := c.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	conn, err := c.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+	defer cancel()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -101,9 +117,22 @@ func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
+		conn.Release() // makes room for the look
 		return c.afterLostCommit(ctx, batch, err)
 	}
 	return nil
+}
+
+// acquire waits for a connection as long as that makes sense and the caller is
+// there.
+func (c *Client) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("wait for a connection: %w", err)
+	}
+	return conn, nil
 }
 
 // afterLostCommit finds out what became of a transaction whose COMMIT failed.
@@ -147,7 +176,7 @@ func (c *Client) countEmails(ctx context.Context, ids []uuid.UUID) (found int, e
 }
 
 func isRetryable(err error) bool {
-	if errors.Is(err, ErrOutcomeUnknown) {
+	if errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {

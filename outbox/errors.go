@@ -69,7 +69,7 @@ func (f fieldErrors) err() error {
 // IsUnavailable reports whether an error says that the database cannot be
 // used right now, so that the same call may succeed later.
 func IsUnavailable(err error) bool {
-	if errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {

@@ -276,12 +276,35 @@ func injectiveWhenElementsMove(t *rapid.T) {
 	sameIffEqual(t, before, after)
 }
 
+// injectiveAgainstForgery: a value that spells out the field after it, in the
+// canonical form or almost, does not stand for that field.
+func injectiveAgainstForgery(t *rapid.T) {
+	honest, forged := message(), message()
+	a, b := awkward.Draw(t, "a"), awkward.Draw(t, "b")
+	form := rapid.SampledFrom([]string{"\n%[1]s:%[2]d:%[3]s", "\n%[1]s:%[3]s", "\n%[2]d:%[3]s", "\n%[3]s", "%[3]s"}).Draw(t, "form")
+	forge := func(name string) string { return a + fmt.Sprintf(form, name, len(b), b) }
+	switch place := rapid.SampledFrom([]string{"to", "to, cc", "subject, html", "header", "tag"}).Draw(t, "place"); place {
+	case "to":
+		honest.To, forged.To = []string{a, b}, []string{forge("to")}
+	case "to, cc":
+		honest.To, honest.Cc, forged.To = []string{a}, []string{b}, []string{forge("cc")}
+	case "subject, html":
+		honest.Subject, honest.HTML, forged.Subject, forged.HTML = a, b, forge("html"), ""
+	case "header":
+		honest.Headers, forged.Headers = map[string]string{a: b}, map[string]string{forge("value"): ""}
+	case "tag":
+		honest.Tags, forged.Tags = []outbox.Tag{{Name: a, Value: b}}, []outbox.Tag{{Name: forge("value")}}
+	}
+	sameIffEqual(t, one(honest), one(forged))
+}
+
 func TestFingerprintIsInjective(t *testing.T) {
 	t.Parallel()
 	for name, property := range map[string]func(*rapid.T){
 		"any two":        injective,
 		"moved bytes":    injectiveWhenBytesMove,
 		"moved elements": injectiveWhenElementsMove,
+		"forged fields":  injectiveAgainstForgery,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -149,6 +149,20 @@ func (f *folder) close() error {
 	return err
 }
 
+// postmaster returns the process number of the running server.
+func (f *folder) postmaster() (int, error) {
+	content, err := os.ReadFile(filepath.Join(f.file(clusterName), "postmaster.pid"))
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || pid <= 1 { // 0, 1 and less mean other things to kill(2)
+		return 0, fmt.Errorf("postmaster.pid begins with %q", first)
+	}
+	return pid, nil
+}
+
 // file returns the path of one of the folder's own names.
 func (f *folder) file(name string) string { return filepath.Join(f.path, name) }
 

@@ -130,11 +130,27 @@ func (s *Server) URL() string { return s.url }
 func (s *Server) Done() <-chan struct{} { return s.process.done }
 
 // Stop shuts the server down, disconnecting its clients, and waits until it
-// has ended. A temporary data folder is removed. Later calls return the result
-// of the first.
+// has ended. A temporary data folder is removed. Later calls, and those after
+// Kill, return the result of the first.
 func (s *Server) Stop() error {
 	s.stopOnce.Do(func() {
 		s.stopErr = errors.Join(s.process.stop(), s.folder.close())
+	})
+	return s.stopErr
+}
+
+// Kill ends the server at once, as a crash does, and waits until all of it has
+// ended. A temporary data folder is removed; any other is left as the crash
+// left it, and the next Start recovers what was committed.
+func (s *Server) Kill() error {
+	s.stopOnce.Do(func() {
+		pid, err := s.folder.postmaster()
+		if err == nil {
+			err = s.process.kill(pid)
+		} else {
+			err = errors.Join(err, s.process.stop())
+		}
+		s.stopErr = errors.Join(err, s.folder.close())
 	})
 	return s.stopErr
 }

@@ -12,8 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,8 +204,11 @@ func TestCanceledStartLeavesNothing(t *testing.T) {
 func TestLostServerIsReported(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{Ephemeral: true})
-	pid := postmaster(t, s)
-	if err := pid.Kill(); err != nil {
+	pid, err := s.folder.postmaster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -215,6 +218,24 @@ func TestLostServerIsReported(t *testing.T) {
 	}
 	if err := s.Stop(); err == nil {
 		t.Error("Stop: no error after the server was killed")
+	}
+}
+
+func TestKilledServerRecovers(t *testing.T) {
+	t.Parallel()
+	dir := reachableDir(t)
+	first := startServer(t, Options{DataDir: dir})
+	execSQL(t, first.URL(), "CREATE TABLE kept AS SELECT 42 AS answer")
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Stop(); err != nil {
+		t.Errorf("Stop after Kill: %v", err)
+	}
+	second := startServer(t, Options{DataDir: dir})
+	execSQL(t, second.URL(), "SELECT answer FROM kept")
+	if !strings.Contains(second.process.out.String(), "was not properly shut down") {
+		t.Error("the server did not crash")
 	}
 }
 
@@ -315,25 +336,6 @@ func execSQL(t *testing.T, url, sql string) {
 	if _, err := connect(t, url).Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// postmaster finds the server's main process.
-func postmaster(t *testing.T, s *Server) *os.Process {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(s.folder.file(clusterName), "postmaster.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, _, _ := strings.Cut(string(content), "\n")
-	pid, err := strconv.Atoi(first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 func eventually(t *testing.T, what string, condition func() bool) {

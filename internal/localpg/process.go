@@ -136,6 +136,26 @@ func (p *process) stop() error {
 	return nil
 }
 
+// kill ends the server's main process as a crash does. Its other processes end
+// when they see that, and hold the output open until then, so the wait is for
+// them too. The watchdog is spared: it collects the dead process, whose number
+// in postmaster.pid would else look alive to the next start.
+func (p *process) kill(postmaster int) error {
+	select {
+	case <-p.done:
+		return errors.New("PostgreSQL had ended before it was killed")
+	default:
+	}
+	if err := syscall.Kill(postmaster, syscall.SIGKILL); err != nil {
+		return errors.Join(err, p.stop())
+	}
+	<-p.done
+	if err := p.leash.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 // tail keeps the end of what a program printed, for error messages.
 type tail struct {
 	mu  sync.Mutex
