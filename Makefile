@@ -64,6 +64,11 @@ GOFMT = files=$$("$$(go env GOROOT)/bin/gofmt" -l .); \
 TIDY = if ! diff=$$(go mod tidy -diff 2>&1); then \
 	head -n 20 <<<"$$diff"; echo 'go.mod and go.sum are not what "go mod tidy" makes'; exit 1; fi
 
+.PHONY: crash
+crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (about 20 minutes)
+	@mkdir -p docs
+	@go run ./crash -mutants -report docs/crash-matrix.md $(ARGS)
+
 .PHONY: fmt
 fmt: need-go $(TOOLS)/golangci-lint ## format all Go files
 	@'$(TOOLS)/golangci-lint' fmt

@@ -246,11 +246,13 @@ func (s *sweeper) freeOverdue(ctx context.Context) error {
 
 // sqlOrphans finds emails that are not over and that no live job will come
 // for: River discarded it, somebody deleted or cancelled it in River UI, or a
-// late completion closed it.
+// late completion closed it. A job that comes long after the email is due is
+// none either: it waits for evidence in a doubt, and a worker that was paused
+// has said meanwhile that nothing was sent.
 const sqlOrphans = `
 SELECT w.id, w.org_id, w.priority, w.due, j.id IS NULL
 FROM (
-    SELECT e.id, e.org_id, e.priority, greatest(e.scheduled_at, e.next_attempt_at) AS due
+    SELECT e.id, e.org_id, e.priority, e.status, greatest(e.scheduled_at, e.next_attempt_at) AS due
     FROM outbox.emails e
     WHERE e.ended_at IS NULL AND e.id > $1 AND e.created_at < now() - $2::interval
     ORDER BY e.id LIMIT $3
@@ -259,6 +261,8 @@ LEFT JOIN LATERAL (
     SELECT j.id FROM outbox.river_job j
     WHERE j.args @> jsonb_build_object('email_id', w.id) AND j.kind = 'deliver_email'
         AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
+        AND NOT (w.status = 'queued' AND j.state = 'scheduled'
+            AND j.scheduled_at > greatest(w.due, now()) + interval '30 seconds')
     LIMIT 1
 ) j ON true
 ORDER BY w.id`

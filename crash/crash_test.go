@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The part of the matrix that shows all pairs: every cell is green, and every
+// fault hit (I1 to I5, I7, I8, I10, I11).
+func TestShortMatrix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the crash matrix takes a minute")
+	}
+	t.Parallel()
+	o := options{short: true, parallel: 18, servers: 2, seed: 1}
+	var out bytes.Buffer
+	r, err := o.matrix(t.Context(), o.selected(), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.good() {
+		t.Errorf("%s", out.String())
+	}
+	t.Log(r.summary())
+}
+
+// The fault points are in the program that the matrix runs, and not in the one
+// that is released.
+func TestReleaseHasNoFaultPoints(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for tags, want := range map[string]bool{"": false, "faults": true} {
+		path := filepath.Join(dir, "worker"+tags)
+		if err := buildWorker(t.Context(), path, "-tags="+tags); err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, trace := range []string{"OUTBOXD_FAULT", "internal/fault.Point"} {
+			if got := bytes.Contains(program, []byte(trace)); got != want {
+				t.Errorf("tags %q: %q in the program: %v, want %v", tags, trace, got, want)
+			}
+		}
+	}
+}
+
+// Every mutant still fits the source.
+func TestMutantsApply(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(m.file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.apply(string(text)); err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+		if len(Select(Matrix(), m.cells)) == 0 {
+			t.Errorf("%s: no cell fits %s", m.name, m.cells)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if code := run([]string{"-list", "-cells", "B4/sigkill/plain"}, &out, &errs); code != 0 {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+	want := "B4/sigkill/plain/retry\nB4/sigkill/plain/hold\nB4/sigkill/plain/drop\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if code := run([]string{"-nonsense"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "-cells") {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+}
