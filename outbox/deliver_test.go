@@ -403,6 +403,23 @@ func TestDetailHoldsNoAddress(t *testing.T) {
 	}
 }
 
+// What a provider says can always be recorded, or a known outcome would become
+// a doubt.
+func TestOddMessageIDIsRecorded(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
+		return providertest.Accept().Then(providertest.Raw(
+			"HTTP/1.1 202 Accepted\r\nX-Message-Id: \xff" + strings.Repeat("x", 300) + "\r\nContent-Length: 0\r\n\r\n"))
+	})
+	id := d.enqueue()
+	d.deliver(id)
+	email := d.get(id)
+	if got := email.Attempts[0].ProviderMessageID; email.Status != outbox.StatusSent || strings.Contains(got, "\xff") || len(got) > 300 {
+		t.Errorf("status %s, message id %q", email.Status, got)
+	}
+}
+
 // The message that arrives is the one that was submitted.
 func TestMessageArrivesWhole(t *testing.T) {
 	t.Parallel()

@@ -152,7 +152,7 @@ func (d *Deliverer) search(ctx context.Context, e *delivery, p providers.Provide
 	}
 	end := ending{
 		email: e.ID, number: e.open.Number, key: e.open.Key, worker: e.open.Worker, evidence: EvidenceSearch,
-		statusCode: receipt.Status, providerMessageID: receipt.ProviderMessageID,
+		statusCode: receipt.Status, providerMessageID: plain(receipt.ProviderMessageID, maxName),
 	}
 	switch {
 	case found == providers.FoundAccepted:

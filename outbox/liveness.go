@@ -135,7 +135,7 @@ func register(ctx context.Context, conn *pgx.Conn, version string) (id string, e
 func lockKey(id string) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
-	return int32(h.Sum32()) //nolint:gosec // all 32 bits are wanted
+	return int32(h.Sum32())
 }
 
 // watch closes lost when the session does not answer.

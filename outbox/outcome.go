@@ -25,11 +25,11 @@ func (d *Deliverer) outcome(a *attempt, receipt providers.Receipt, err error) en
 	e := ending{email: a.email, number: a.number, key: a.key, worker: a.worker, evidence: a.evidence}
 	if err == nil {
 		e.stage, e.status = StageAccepted, StatusSent
-		e.statusCode, e.providerMessageID = receipt.Status, receipt.ProviderMessageID
+		e.statusCode, e.providerMessageID = receipt.Status, plain(receipt.ProviderMessageID, maxName)
 		return e
 	}
 	failure := providers.AsError(err)
-	e.statusCode, e.code, e.detail = failure.Status, failure.Code, detailOf(failure)
+	e.statusCode, e.code, e.detail = failure.Status, plain(failure.Code, maxName), detailOf(failure)
 	outcome := failure.Outcome
 	if a.evidence == EvidenceReplay {
 		// That this call was refused says nothing about the one before, whose
@@ -111,15 +111,20 @@ func detailOf(e *providers.Error) string {
 // scrub takes addresses out of a provider's text, which tends to quote them,
 // and bounds it: job errors, logs and attempts outlive the email's content.
 func scrub(text string) string {
-	text = addressPattern.ReplaceAllString(strings.ToValidUTF8(text, ""), "(address)")
+	return plain(addressPattern.ReplaceAllString(text, "(address)"), maxDetail)
+}
+
+// plain makes a provider's text one that the tables take, whatever it is: an
+// outcome that could not be recorded would become a doubt.
+func plain(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, text)
-	if len(text) > maxDetail {
-		text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
+	}, strings.ToValidUTF8(text, ""))
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
 	return text
 }

@@ -85,11 +85,12 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // D returns the duration as Go's own type.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// LoadConfig reads and checks the environment. Its error lists everything that
-// is wrong, one line each, and quotes no secret.
-func LoadConfig() (Config, error) {
+// LoadConfig reads and checks an environment, in the form of [os.Environ]. Its
+// error lists everything that is wrong, one line each, and quotes no secret.
+func LoadConfig(environ []string) (Config, error) {
 	var cfg Config
-	if errs := parseErrors(env.Parse(&cfg)); errs != nil {
+	err := env.ParseWithOptions(&cfg, env.Options{Environment: env.ToMap(environ)})
+	if errs := parseErrors(err); errs != nil {
 		return cfg, errors.Join(errs...)
 	}
 	return cfg, errors.Join(cfg.check()...)

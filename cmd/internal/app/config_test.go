@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-// setEnv sets variables and empties all others that configuration reads.
-func setEnv(t *testing.T, values map[string]string) {
-	t.Helper()
-	for _, name := range variableNames(reflect.TypeFor[Config](), "") {
-		t.Setenv(name, values[name])
-	}
-}
-
 func variableNames(config reflect.Type, prefix string) []string {
 	var names []string
 	for f := range config.Fields() {
@@ -46,8 +38,8 @@ func TestHelpNamesEveryVariable(t *testing.T) {
 }
 
 func TestLoadConfigDefaults(t *testing.T) {
-	setEnv(t, map[string]string{"DATABASE_URL": "postgres://localhost/db", "OUTBOXD_PROVIDERS": "sendgrid,smtp"})
-	cfg, err := LoadConfig()
+	t.Parallel()
+	cfg, err := LoadConfig([]string{"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=sendgrid,smtp"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,15 +51,15 @@ func TestLoadConfigDefaults(t *testing.T) {
 
 // All errors at once, by the variable's name, without a secret.
 func TestLoadConfigErrors(t *testing.T) {
-	setEnv(t, map[string]string{
-		"DATABASE_URL":            "postgres://user:hunter2@localhost:nonsense/db",
-		"OUTBOXD_PROVIDERS":       "smtp,pigeon,smtp",
-		"OUTBOXD_LOG_FORMAT":      "xml",
-		"OUTBOXD_CONCURRENCY":     "-1",
-		"OUTBOXD_IDEMPOTENCY_TTL": "1h",
-		"OUTBOXD_SEND_TIMEOUT":    "-1s",
+	t.Parallel()
+	_, err := LoadConfig([]string{
+		"DATABASE_URL=postgres://user:hunter2@localhost:nonsense/db",
+		"OUTBOXD_PROVIDERS=smtp,pigeon,smtp",
+		"OUTBOXD_LOG_FORMAT=xml",
+		"OUTBOXD_CONCURRENCY=-1",
+		"OUTBOXD_IDEMPOTENCY_TTL=1h",
+		"OUTBOXD_SEND_TIMEOUT=-1s",
 	})
-	_, err := LoadConfig()
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -85,8 +77,8 @@ func TestLoadConfigErrors(t *testing.T) {
 }
 
 func TestLoadConfigNamesTheVariableOfABadValue(t *testing.T) {
-	setEnv(t, map[string]string{"OUTBOXD_SEND_TIMEOUT": "soon", "OUTBOXD_SMTP_FINAL_TIMEOUT": "10", "OUTBOXD_CONCURRENCY": "many"})
-	_, err := LoadConfig()
+	t.Parallel()
+	_, err := LoadConfig([]string{"OUTBOXD_SEND_TIMEOUT=soon", "OUTBOXD_SMTP_FINAL_TIMEOUT=10", "OUTBOXD_CONCURRENCY=many"})
 	if err == nil {
 		t.Fatal("no error")
 	}

@@ -33,7 +33,7 @@ func Main(name, purpose string, run func(context.Context, Config, *slog.Logger) 
 		fmt.Println(name, Version)
 		return 0
 	}
-	cfg, err := LoadConfig()
+	cfg, err := LoadConfig(os.Environ())
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: the configuration is not usable:\n%v\n", name, err)
 		return 2
