@@ -38,6 +38,9 @@ var sessionSettings = map[string]string{
 	"lock_timeout":                        "5s",
 }
 
+// openTimeout bounds how long it takes to open a session.
+const openTimeout = 15 * time.Second
+
 // sessionCheck is how often the worker's side looks whether the session is
 // still there.
 const sessionCheck = 500 * time.Millisecond
@@ -46,6 +49,8 @@ const sessionCheck = 500 * time.Millisecond
 type session struct {
 	id   string
 	conn *pgx.Conn
+	// backend is the process in Postgres that holds the lock.
+	backend uint32
 	// lost is closed when the session has ended. From then on others may take
 	// this worker's emails over, and it must not begin anything new.
 	lost chan struct{}
@@ -62,17 +67,20 @@ var errNoSessionLocks = errors.New("the database connection keeps no session loc
 // is never used twice: a successor under the same name would hide what its
 // predecessor left behind.
 func openSession(ctx context.Context, pool *pgxpool.Pool, version string) (*session, error) {
-	conn, err := pgx.ConnectConfig(ctx, sessionConfig(pool))
+	// A network that is cut in the middle of it would leave it waiting.
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(opening, sessionConfig(pool))
 	if err != nil {
 		return nil, fmt.Errorf("liveness session: %w", err)
 	}
-	id, err := register(ctx, conn, version)
-	if err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx))
-		return nil, err
+	s := &session{conn: conn, lost: make(chan struct{})}
+	if err := s.register(opening, pool, version); err != nil {
+		_ = conn.Close(opening)
+		return nil, fmt.Errorf("liveness session: %w", err)
 	}
-	watchCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &session{id: id, conn: conn, lost: make(chan struct{}), stop: stop}
+	var watchCtx context.Context
+	watchCtx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go s.watch(watchCtx)
 	return s, nil
 }
@@ -90,46 +98,64 @@ func sessionConfig(pool *pgxpool.Pool) *pgx.ConnConfig {
 }
 
 const (
-	sqlLockWorker = `SELECT pg_try_advisory_lock($1, $2)`
-	// Behind a pooler in transaction mode, another statement may run in
-	// another session, which does not hold the lock.
-	sqlHoldsLock = `
+	sqlLockWorker = `SELECT pg_try_advisory_lock($1, $2), pg_backend_pid()`
+	sqlHoldsLock  = `
 SELECT EXISTS (
     SELECT FROM pg_locks
     WHERE locktype = 'advisory' AND classid = $1::integer::oid AND objid = $2::integer::oid AND objsubid = 2
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND pid = pg_backend_pid() AND granted)`
+	sqlBackend        = `SELECT pg_backend_pid()`
 	sqlRegisterWorker = `INSERT INTO outbox.workers (id, lock_key, host, pid, version) VALUES ($1, $2, $3, $4, $5)`
 	sqlEndWorker      = `UPDATE outbox.workers SET ended_at = now() WHERE id = $1 AND ended_at IS NULL`
 )
 
-func register(ctx context.Context, conn *pgx.Conn, version string) (id string, err error) {
+// register takes the lock of a new id and records the worker.
+func (s *session) register(ctx context.Context, pool *pgxpool.Pool, version string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	for {
-		id = fmt.Sprintf("%.40s/%d/%s", host, os.Getpid(), rand.Text()[:8])
-		var locked bool
-		if err := conn.QueryRow(ctx, sqlLockWorker, lockNamespace, lockKey(id)).Scan(&locked); err != nil {
-			return "", fmt.Errorf("liveness session: %w", err)
+	for locked := false; !locked; {
+		// If not locked, the hash of another live worker's id is the same.
+		s.id = fmt.Sprintf("%.40s/%d/%s", host, os.Getpid(), rand.Text()[:8])
+		if err := s.conn.QueryRow(ctx, sqlLockWorker, lockNamespace, lockKey(s.id)).Scan(&locked, &s.backend); err != nil {
+			return err
 		}
-		if locked {
-			break
+	}
+	if err := s.checkOwn(ctx, pool); err != nil {
+		return err
+	}
+	_, err = s.conn.Exec(ctx, sqlRegisterWorker, s.id, lockKey(s.id), host, os.Getpid(), version)
+	return err
+}
+
+// checkOwn checks that the lock is in a session of the connection's own.
+// Behind a pooler in transaction mode it is in one that others use too, which
+// does not show as long as that is free for each of our statements. So
+// somebody else begins a transaction: either it gets that session, or we do
+// not get it any more.
+func (s *session) checkOwn(ctx context.Context, pool *pgxpool.Pool) error {
+	if s.backend == s.conn.PgConn().PID() {
+		return nil // no pooler: those do not tell their clients the real one
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var other uint32
+		if err := tx.QueryRow(ctx, sqlBackend).Scan(&other); err != nil {
+			return err
 		}
-		// The hash of another live worker's id is the same; take another id.
-	}
-	var held bool
-	if err := conn.QueryRow(ctx, sqlHoldsLock, lockNamespace, lockKey(id)).Scan(&held); err != nil {
-		return "", fmt.Errorf("liveness session: %w", err)
-	}
-	if !held {
-		return "", errNoSessionLocks
-	}
-	if _, err := conn.Exec(ctx, sqlRegisterWorker, id, lockKey(id), host, os.Getpid(), version); err != nil {
-		return "", fmt.Errorf("liveness session: %w", err)
-	}
-	return id, nil
+		if other == s.backend {
+			return errNoSessionLocks
+		}
+		var held bool
+		if err := s.conn.QueryRow(ctx, sqlHoldsLock, lockNamespace, lockKey(s.id)).Scan(&held); err != nil {
+			return err
+		}
+		if !held {
+			return errNoSessionLocks
+		}
+		return nil
+	})
 }
 
 func lockKey(id string) int32 {
@@ -152,9 +178,10 @@ func (s *session) watch(ctx context.Context) {
 		// Waiting for a reply longer than Postgres waits for us would mean to
 		// go on while others think that we are dead.
 		bounded, cancel := context.WithTimeout(ctx, 4*time.Second)
-		err := s.conn.Ping(bounded)
+		var backend uint32
+		err := s.conn.QueryRow(bounded, sqlBackend).Scan(&backend)
 		cancel()
-		if err != nil {
+		if err != nil || backend != s.backend {
 			return
 		}
 	}

@@ -56,8 +56,8 @@ func (r *readiness) serve(ctx context.Context, log *slog.Logger, work func(conte
 		stop(err)
 	}
 	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		err = errors.Join(err, cause)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(err, cause) {
+		err = errors.Join(err, cause) // a listener failed
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
