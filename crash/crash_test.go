@@ -8,25 +8,6 @@ import (
 	"testing"
 )
 
-// The part of the matrix that shows all pairs: every cell is green, and every
-// fault hit (I1 to I5, I7, I8, I10, I11).
-func TestShortMatrix(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the crash matrix takes a minute")
-	}
-	t.Parallel()
-	o := options{short: true, parallel: 18, servers: 2, seed: 1}
-	var out bytes.Buffer
-	r, err := o.matrix(t.Context(), o.selected(), &out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !r.good() {
-		t.Errorf("%s", out.String())
-	}
-	t.Log(r.summary())
-}
-
 // The fault points are in the program that the matrix runs, and not in the one
 // that is released.
 func TestReleaseHasNoFaultPoints(t *testing.T) {
