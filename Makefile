@@ -42,7 +42,7 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 # Without a C compiler there is no race detector; .ci/left-out says so.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
-	go test $(RACE) -timeout 8m -vet=off $(TESTFLAGS) $(PKGS)
+	go test $(RACE) -timeout 12m -parallel 4 $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.
 .PHONY: ci-complete
@@ -50,16 +50,12 @@ ci-complete: need-go
 	@if [ "$${CI:-}" = true ]; then bash .ci/left-out --strict; fi
 
 # The cheap ones first. Building the linter takes longer than all else, so a
-# first `make test` on a laptop does with vet, and .ci/left-out says so.
+# first `make test` on a laptop does with the vet of go test; .ci/left-out says so.
 .PHONY: check
 check: need-go ## format, module files, vet; lint in CI and where `make lint` has built the linter
 	$(call step,gofmt,$(GOFMT))
 	$(call step,go mod tidy,$(TIDY))
-	@if [ "$${CI:-}" = true ] || [ -x '$(TOOLS)/golangci-lint' ]; then $(MAKE) lint; else $(MAKE) vet; fi
-
-.PHONY: vet
-vet: need-go
-	$(call step,go vet,go vet ./...)
+	@if [ "$${CI:-}" = true ] || [ -x '$(TOOLS)/golangci-lint' ]; then $(MAKE) lint; fi
 
 .PHONY: lint
 lint: need-go $(TOOLS)/golangci-lint ## golangci-lint, vet included (builds it once: minutes when nothing is cached)

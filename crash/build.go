@@ -29,7 +29,6 @@ func buildWorker(ctx context.Context, path string, args ...string) error {
 	args = append(append([]string{"build", "-buildvcs=false", "-o", path}, args...), "./cmd/worker")
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the worker: %w\n%s", err, out)
 	}

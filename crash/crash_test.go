@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/outboxd/outboxd/internal/testdb"
 )
 
 // The fault points are in the program that the matrix runs, and not in the one
@@ -15,7 +17,7 @@ func TestReleaseHasNoFaultPoints(t *testing.T) {
 	dir := t.TempDir()
 	for tags, want := range map[string]bool{"": false, "faults": true} {
 		path := filepath.Join(dir, "worker"+tags)
-		if err := buildWorker(t.Context(), path, "-tags="+tags); err != nil {
+		if err := buildWorker(t.Context(), path, append(testdb.RaceFlag(), "-tags="+tags)...); err != nil {
 			t.Fatal(err)
 		}
 		program, err := os.ReadFile(path)

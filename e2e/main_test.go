@@ -43,9 +43,10 @@ func buildPrograms() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl")
+	args := append([]string{"build"}, testdb.RaceFlag()...)
+	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl")
+	build := exec.Command("go", args...)
 	build.Dir = ".."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
