@@ -42,7 +42,7 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 # Without a C compiler there is no race detector; .ci/left-out says so.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
-	go test $(RACE) -timeout 12m -parallel 4 $(TESTFLAGS) $(PKGS)
+	go test $(RACE) -timeout 12m $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.
 .PHONY: ci-complete
