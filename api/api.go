@@ -68,10 +68,10 @@ func (s *server) routes() http.Handler {
 	r.Post("/emails/batch", s.keyed(scopeSend, s.sendBatch))
 	r.Get("/emails", s.keyed(scopeRead, s.listEmails))
 	r.Get("/emails/{id}", s.keyed(scopeRead, s.getEmail))
-	r.Patch("/emails/{id}", s.keyed(scopeSend, s.updateEmail))
-	r.Post("/emails/{id}/cancel", s.keyed(scopeSend, s.cancelEmail))
-	r.Post("/emails/{id}/retry", s.keyed(scopeAdmin, s.retryEmail))
-	r.Post("/emails/{id}/resolve", s.keyed(scopeAdmin, s.resolveEmail))
+	r.Patch("/emails/{id}", s.keyed(scopeSend, changeEmail(s.updateEmail)))
+	r.Post("/emails/{id}/cancel", s.keyed(scopeSend, changeEmail(s.cancelEmail)))
+	r.Post("/emails/{id}/retry", s.keyed(scopeAdmin, changeEmail(s.retryEmail)))
+	r.Post("/emails/{id}/resolve", s.keyed(scopeAdmin, changeEmail(s.resolveEmail)))
 	return r
 }
 

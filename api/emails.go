@@ -96,50 +96,44 @@ type updateRequest struct {
 }
 
 // updateEmail serves PATCH /emails/{id}.
-func (s *server) updateEmail(r *http.Request, key *apiKey) (*response, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) updateEmail(r *http.Request, key *apiKey, id uuid.UUID) error {
 	body, err := s.readBody(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var wire updateRequest
 	if err := decode(body, &wire); err != nil {
-		return nil, err
+		return err
 	}
 	if wire.ID != "" && wire.ID != id.String() {
-		return nil, invalid(outbox.FieldError{Field: "id", Message: "is not the id in the path"})
+		return invalid(outbox.FieldError{Field: "id", Message: "is not the id in the path"})
 	}
-	if err := s.outbox.Reschedule(r.Context(), key.org, id, time.Time(wire.ScheduledAt)); err != nil {
-		return nil, err
+	return s.outbox.Reschedule(r.Context(), key.org, id, time.Time(wire.ScheduledAt))
+}
+
+// changeEmail serves a route that changes the email in its path and answers
+// with its id.
+func changeEmail(change func(r *http.Request, key *apiKey, id uuid.UUID) error) keyedFunc {
+	return func(r *http.Request, key *apiKey) (*response, error) {
+		id, err := pathID(r)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(r, key, id); err != nil {
+			return nil, err
+		}
+		return &response{body: emailReference{Object: "email", ID: id}}, nil
 	}
-	return &response{body: emailReference{Object: "email", ID: id}}, nil
 }
 
 // cancelEmail serves POST /emails/{id}/cancel.
-func (s *server) cancelEmail(r *http.Request, key *apiKey) (*response, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.outbox.Cancel(r.Context(), key.org, id); err != nil {
-		return nil, err
-	}
-	return &response{body: emailReference{Object: "email", ID: id}}, nil
+func (s *server) cancelEmail(r *http.Request, key *apiKey, id uuid.UUID) error {
+	return s.outbox.Cancel(r.Context(), key.org, id)
 }
 
 // retryEmail serves POST /emails/{id}/retry.
-func (s *server) retryEmail(r *http.Request, key *apiKey) (*response, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.outbox.Retry(r.Context(), key.org, id, key.who()); err != nil {
-		return nil, err
-	}
-	return &response{body: emailReference{Object: "email", ID: id}}, nil
+func (s *server) retryEmail(r *http.Request, key *apiKey, id uuid.UUID) error {
+	return s.outbox.Retry(r.Context(), key.org, id, key.who())
 }
 
 // resolveRequest is the body of POST /emails/{id}/resolve.
@@ -148,23 +142,16 @@ type resolveRequest struct {
 }
 
 // resolveEmail serves POST /emails/{id}/resolve.
-func (s *server) resolveEmail(r *http.Request, key *apiKey) (*response, error) {
-	id, err := pathID(r)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) resolveEmail(r *http.Request, key *apiKey, id uuid.UUID) error {
 	body, err := s.readBody(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var wire resolveRequest
 	if err := decode(body, &wire); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.outbox.Resolve(r.Context(), key.org, id, outbox.Outcome(wire.Outcome), key.who()); err != nil {
-		return nil, err
-	}
-	return &response{body: emailReference{Object: "email", ID: id}}, nil
+	return s.outbox.Resolve(r.Context(), key.org, id, outbox.Outcome(wire.Outcome), key.who())
 }
 
 // emailReference is the answer to a change of an email.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
-	"net/textproto"
 	"regexp"
 	"strings"
 
@@ -153,49 +152,21 @@ func attachment(a providers.Attachment) (file, error) {
 // tag's value: https://resend.com/docs/api-reference/emails/send-email
 var word = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
-// check refuses what Resend cannot carry, before it does so with a 422.
-func check(r providers.Request) error {
-	m := r.Message
-	if err := providers.Check(m); err != nil {
-		return err
-	}
-	recipients := m.Recipients()
-	switch {
-	case !word.MatchString(r.Key):
-		return providers.Refuse("bad_key", "Resend carries no such key: "+r.Key)
-	case len(m.To) == 0:
-		return providers.Refuse("no_recipient", "Resend needs an address in To")
-	case len(recipients) > maxRecipients:
-		return providers.Refuse("too_many_recipients", fmt.Sprintf("Resend takes %d recipients", maxRecipients))
-	case m.Subject == "":
-		return providers.Refuse("empty_subject", "Resend needs a subject")
-	}
-	for _, list := range [][]providers.Address{{m.From}, recipients, m.ReplyTo} {
-		for _, a := range list {
-			if !providers.IsASCII(a.Email) {
-				return providers.Refuse("utf8_address", "Resend carries no address beyond ASCII: "+a.Email)
-			}
-		}
-	}
-	if err := checkHeaders(m.Headers); err != nil {
-		return err
-	}
-	return checkTags(m.Tags)
+// service is what Resend refuses with a 422. The field is its key in the form
+// for SMTP: a sender's value there could make a second message vanish.
+var service = providers.Service{
+	Name: "Resend", MaxRecipients: maxRecipients, OwnHeaders: []string{"Resend-Idempotency-Key"},
 }
 
-// checkHeaders refuses what does not fit an object of names and values, and
-// Resend's own key in its form for SMTP: a sender's value there could make a
-// second message vanish.
-func checkHeaders(list []providers.Header) error {
-	seen := map[string]bool{"Resend-Idempotency-Key": true}
-	for _, h := range list {
-		name := textproto.CanonicalMIMEHeaderKey(h.Name)
-		if seen[name] {
-			return providers.Refuse("bad_header", "Resend carries a header once, and none of its own: "+h.Name)
-		}
-		seen[name] = true
+// check refuses what Resend cannot carry.
+func check(r providers.Request) error {
+	if err := service.Check(r.Message); err != nil {
+		return err
 	}
-	return nil
+	if !word.MatchString(r.Key) {
+		return providers.Refuse("bad_key", "Resend carries no such key: "+r.Key)
+	}
+	return checkTags(r.Message.Tags)
 }
 
 // checkTags refuses a name that comes twice: events have the tags as an object.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
-	"net/textproto"
 	"slices"
 	"strings"
 
@@ -177,47 +176,18 @@ func bareType(contentType string) (string, error) {
 	return mediaType, nil
 }
 
-// check refuses what SendGrid cannot carry, before it does so with a 400.
+// service is what SendGrid refuses with a 400. It sets two fields itself:
+// https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors
+var service = providers.Service{
+	Name: "SendGrid", MaxRecipients: maxRecipients, OwnHeaders: []string{"X-Sg-Id", "X-Sg-Eid"},
+}
+
+// check refuses what SendGrid cannot carry.
 func check(r providers.Request) error {
-	m := r.Message
-	if err := providers.Check(m); err != nil {
-		return err
-	}
-	recipients := m.Recipients()
-	switch {
-	case len(m.To) == 0:
-		return providers.Refuse("no_recipient", "SendGrid needs an address in To")
-	case len(recipients) > maxRecipients:
-		return providers.Refuse("too_many_recipients", fmt.Sprintf("SendGrid takes %d recipients", maxRecipients))
-	case m.Subject == "":
-		return providers.Refuse("empty_subject", "SendGrid needs a subject")
-	}
-	for _, list := range [][]providers.Address{{m.From}, recipients, m.ReplyTo} {
-		for _, a := range list {
-			if !providers.IsASCII(a.Email) {
-				return providers.Refuse("utf8_address", "SendGrid carries no address beyond ASCII: "+a.Email)
-			}
-		}
-	}
-	if err := checkHeaders(m.Headers); err != nil {
+	if err := service.Check(r.Message); err != nil {
 		return err
 	}
 	return checkArgs(r)
-}
-
-// checkHeaders refuses what does not fit an object of names and values, and
-// the fields that SendGrid sets itself:
-// https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors
-func checkHeaders(list []providers.Header) error {
-	seen := map[string]bool{"X-Sg-Id": true, "X-Sg-Eid": true}
-	for _, h := range list {
-		name := textproto.CanonicalMIMEHeaderKey(h.Name)
-		if seen[name] {
-			return providers.Refuse("bad_header", "SendGrid carries a header once, and none of its own: "+h.Name)
-		}
-		seen[name] = true
-	}
-	return nil
 }
 
 func checkArgs(r providers.Request) error {
