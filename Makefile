@@ -39,9 +39,10 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 	$(call step,test,$(GO_TEST) || { bash .ci/left-out; exit 1; })
 	@bash .ci/left-out
 
-# Without a C compiler there is no race detector; .ci/left-out says so.
+# Without a C compiler there is no race detector; .ci/left-out says so. All that
+# the tests need is built with it: nothing is compiled twice.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
-GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
+GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run $(RACE) ./internal/localpg/run -- \
 	go test $(RACE) -timeout 12m $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.
@@ -101,5 +102,5 @@ $(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/go.mod tools/go.sum
 
 # A real SMTP server for the end-to-end test. The stamp carries the version.
 $(CACHE)/mailpit-$(MAILPIT_VERSION): | need-go
-	$(call step,build mailpit (once; a minute or two when nothing is cached),GOBIN='$(TOOLS)' go install github.com/axllent/mailpit@$(MAILPIT_VERSION))
+	$(call step,build mailpit (once; a minute or two when nothing is cached),GOBIN='$(TOOLS)' go install $(RACE) github.com/axllent/mailpit@$(MAILPIT_VERSION))
 	@rm -f '$(CACHE)'/mailpit-*; touch $@

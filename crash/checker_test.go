@@ -164,7 +164,7 @@ func TestReport(t *testing.T) {
 	r := &report{options: options{seed: 7, parallel: 2}, took: time.Minute, results: []Result{
 		{Cell: good().Cell, Verdict: Green, Outcome: good().Outcome(), Took: time.Second},
 		{Cell: Cell{Begun, Kill, Key, Drop}, Verdict: Red, Outcome: "2 accepted, sent", Wrong: []string{"I3"}, Took: time.Second},
-	}, kills: []kill{{mutant: "tame", cells: 3}}}
+	}, kills: []kill{{mutant: "tame", tried: "3 cells"}}}
 	if r.good() {
 		t.Error("a run with a red cell is good")
 	}

@@ -43,7 +43,10 @@ func TestMutantsApply(t *testing.T) {
 		if _, err := m.apply(string(text)); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
-		if len(Select(Matrix(), m.cells)) == 0 {
+		if (m.cells == "") == (m.test == suiteTest{}) {
+			t.Errorf("%s: cells %q and test %v, want one of them", m.name, m.cells, m.test)
+		}
+		if m.cells != "" && len(Select(Matrix(), m.cells)) == 0 {
 			t.Errorf("%s: no cell fits %s", m.name, m.cells)
 		}
 	}

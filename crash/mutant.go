@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,11 +19,16 @@ type mutant struct {
 	name  string
 	file  string
 	edits []edit
-	// cells are where it should show; one red is enough.
+	// cells are where it should show; one red is enough. Empty: it needs what
+	// no cell has, and test finds it.
 	cells string
+	test  suiteTest
 }
 
 type edit struct{ old, new string }
+
+// suiteTest is a test of the project's suite.
+type suiteTest struct{ pkg, name string }
 
 // mutants are the bugs that the matrix must find.
 var mutants = []mutant{
@@ -78,14 +85,37 @@ var mutants = []mutant{
 		edits: []edit{{"return a.deadline.check()", "return nil"}},
 		cells: "B4/sigstop/plain/*",
 	},
+	{
+		name: "the message is rendered as of now, not as of the attempt", file: "providers/resend/render.go",
+		edits: []edit{
+			{"\t\"strings\"\n", "\t\"strings\"\n\t\"time\"\n"},
+			{"Headers: headers(m.Headers),", "Headers: headers(append(m.Headers, providers.Header{Name: \"X-At\", Value: time.Now().String()})),"},
+		},
+		cells: "B7/sigkill/key/*,B8/sigkill/key/*",
+	},
+	{
+		name: "net/http may repeat a request (GetBody left set)", file: "providers/http.go",
+		edits: []edit{
+			{"\t\"sync\"\n", "\t\"strings\"\n\t\"sync\"\n"},
+			{"req.GetBody = nil", "req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(strings.Repeat(\" \", size))), nil }"},
+		},
+		test: suiteTest{"./providers", "TestPostIsMadeOnceWithAnIdempotencyKey"},
+	},
+	{
+		name: "the purge reads its keys FOR UPDATE, then deletes", file: "outbox/retention.go",
+		edits: []edit{{"LIMIT $1)`", "LIMIT $1 FOR UPDATE)`"}},
+		test:  suiteTest{"./outbox", "TestPurgeDuringReplays"},
+	},
 }
 
 // kill is what became of a mutant.
 type kill struct {
 	mutant string
-	// by is the first cell that turned red, and what was wrong; empty: it lives.
+	// by is the first cell that turned red, or the test that failed, and what was
+	// wrong; empty: it lives.
 	by, wrong string
-	cells     int
+	// tried is what should have found it.
+	tried string
 }
 
 // mutantBound is how long the recovery of a mutant may take: none of its cells
@@ -96,34 +126,95 @@ const mutantBound = time.Minute
 func (l *lab) hunt(ctx context.Context, dir string, parallel int, out io.Writer) ([]kill, error) {
 	var kills []kill
 	for i, m := range mutants {
-		program, err := m.build(ctx, dir, i)
+		k, err := l.huntOne(ctx, m, filepath.Join(dir, fmt.Sprintf("mutant-%d", i)), parallel)
 		if err != nil {
 			return nil, fmt.Errorf("mutant %q: %w", m.name, err)
 		}
-		sick := *l
-		sick.program, sick.bound = program, mutantBound
-		cells := Select(Matrix(), m.cells)
-		k := kill{mutant: m.name, cells: len(cells)}
-		sick.runAll(ctx, cells, parallel, func(r Result) {
-			if r.Verdict == Red && k.by == "" {
-				k.by, k.wrong = r.Cell.String(), r.Wrong[0]
-			}
-		})
 		kills = append(kills, k)
 		fmt.Fprintf(out, "mutant: %s: %s\n", m.name, k.verdict())
 	}
 	return kills, nil
 }
 
+func (l *lab) huntOne(ctx context.Context, m mutant, path string, parallel int) (kill, error) {
+	overlay, err := m.overlay(ctx, path)
+	if err != nil {
+		return kill{}, err
+	}
+	if m.cells == "" {
+		return l.huntInSuite(ctx, m, overlay, path)
+	}
+	return l.huntInMatrix(ctx, m, overlay, path, parallel)
+}
+
+func (l *lab) huntInMatrix(ctx context.Context, m mutant, overlay, path string, parallel int) (kill, error) {
+	sick := *l
+	sick.program, sick.bound = path, mutantBound
+	if err := buildWorker(ctx, sick.program, "-tags", "faults", "-overlay", overlay); err != nil {
+		return kill{}, err
+	}
+	cells := Select(Matrix(), m.cells)
+	k := kill{mutant: m.name, tried: fmt.Sprintf("%d cells", len(cells))}
+	sick.runAll(ctx, cells, parallel, func(r Result) {
+		if r.Verdict == Red && k.by == "" {
+			k.by, k.wrong = r.Cell.String(), r.Wrong[0]
+		}
+	})
+	return k, nil
+}
+
+func (l *lab) huntInSuite(ctx context.Context, m mutant, overlay, path string) (kill, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return kill{}, err
+	}
+	// Built first, so that a mutant that does not compile is not taken for a
+	// failed test.
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", path, m.test.pkg)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return kill{}, fmt.Errorf("build the test: %w\n%s", err, out)
+	}
+	s := <-l.shared
+	defer func() { l.shared <- s }()
+	test := exec.CommandContext(ctx, path, "-test.run", "^"+m.test.name+"$")
+	test.Dir = filepath.Join(root, m.test.pkg)
+	test.Env = append(os.Environ(), "DATABASE_URL="+s.url.String())
+	k := kill{mutant: m.name, tried: m.test.name}
+	out, err := test.CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+		return k, err
+	}
+	// The lines of a failed test: its name, then what it said.
+	_, said, found := strings.Cut(string(out), "--- FAIL: "+m.test.name)
+	if !found {
+		return kill{}, fmt.Errorf("%s did not run: %w\n%s", m.test.name, err, out)
+	}
+	k.by, k.wrong = m.test.name, firstComplaint(said)
+	return k, nil
+}
+
+// firstComplaint is the first line of a test's output that is not about a
+// subtest.
+func firstComplaint(said string) string {
+	for line := range strings.Lines(said) {
+		if _, text, found := strings.Cut(line, "_test.go:"); found {
+			return strings.TrimSpace(strings.TrimLeft(text, "0123456789:"))
+		}
+	}
+	return ""
+}
+
 func (k kill) verdict() string {
 	if k.by == "" {
-		return fmt.Sprintf("LIVES through %d cells", k.cells)
+		return "LIVES through " + k.tried
 	}
 	return "killed by " + k.by
 }
 
-// build builds the worker with the mutant's file in place of the real one.
-func (m mutant) build(ctx context.Context, dir string, number int) (program string, err error) {
+// overlay writes what makes go build take the mutant's file in place of the
+// real one.
+func (m mutant) overlay(ctx context.Context, path string) (overlay string, err error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return "", err
@@ -137,20 +228,13 @@ func (m mutant) build(ctx context.Context, dir string, number int) (program stri
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("mutant-%d", number)
-	replacement, overlay := filepath.Join(dir, name+".go"), filepath.Join(dir, name+".json")
-	if err := os.WriteFile(replacement, []byte(changed), 0o600); err != nil {
-		return "", err
-	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: replacement}})
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: path + ".go"}})
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		return "", err
-	}
-	program = workerPath(dir, name)
-	return program, buildWorker(ctx, program, "-tags", "faults", "-overlay", overlay)
+	overlay = path + ".json"
+	return overlay, errors.Join(
+		os.WriteFile(path+".go", []byte(changed), 0o600), os.WriteFile(overlay, list, 0o600))
 }
 
 // apply makes the edits. Each must fit exactly once: a mutant that no longer

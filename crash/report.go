@@ -169,8 +169,8 @@ func (r *report) killTable() string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n## Mutants\n\nBugs that somebody could put in, each built into a worker of its own; the cells named in " +
-		"`crash/mutant.go` must find it.\n\n| mutant | | what the checker said |\n|---|---|---|\n")
+	b.WriteString("\n## Mutants\n\nBugs that somebody could put in, each built into a worker of its own; the cells or, for what " +
+		"no cell has, the test named in `crash/mutant.go` must find it.\n\n| mutant | | what the checker said |\n|---|---|---|\n")
 	for _, k := range r.kills {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", k.mutant, k.verdict(), cmp.Or(strings.ReplaceAll(k.wrong, "|", "\\|"), "nothing"))
 	}

@@ -19,12 +19,12 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	const hammers = 8
 	in := install(t)
 	proxy := pgproxy.New(t, in.databaseURL)
-	// Longer than the default of 2 s, which TestAPIConnectionSettings checks,
-	// so that a slow machine can measure all others while the key is held.
-	frozen := in.startBehind(proxy, "DATABASE_URL="+proxy.URL()+"&application_name=frozen&idle_in_transaction_session_timeout=5s")
+	// So long that a slow machine can measure all others while the key is held.
+	frozen := in.startBehind(proxy, "DATABASE_URL="+proxy.URL()+"&application_name=frozen&idle_in_transaction_session_timeout=12s")
 	frozenBase := frozen.url("api")
 	base := in.start("api", "OUTBOXD_PROVIDERS=smtp").url("api")
 	submitMany(t, base, in.token, "warm") // connections, on both sides
+	usual := submitMany(t, base, in.token, "usual")
 
 	rule := proxy.On(pgproxy.Commit, pgproxy.HoldBefore(make(chan struct{})), pgproxy.Saw(insertsKey))
 	zombie := background("POST", frozenBase+"/emails", in.token, "held", email(0))
@@ -44,8 +44,10 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	if held != 1 {
 		t.Fatalf("%d sessions hold the key after the measurement, want 1: the test shows nothing", held)
 	}
-	if p99 > time.Second {
-		t.Errorf("other keys' p99 is %v, want at most 1s", p99)
+	// Behind the held key they would take until its session ends. A busy
+	// machine is slow without it, too.
+	if limit := max(time.Second, 4*usual); p99 > limit {
+		t.Errorf("other keys' p99 is %v, want at most %v; it is %v when no key is held", p99, limit, usual)
 	}
 	wg.Wait() // the key works again
 	conflicts := 0
@@ -61,7 +63,7 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	if conflicts < hammers {
 		t.Errorf("%d answers of 409 for %d clients", conflicts, hammers)
 	}
-	t.Logf("other keys' p99 %v; %d answers of 409 for the held key", p99, conflicts)
+	t.Logf("other keys' p99 %v, %v when no key is held; %d answers of 409 for the held key", p99, usual, conflicts)
 
 	if err := frozen.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -25,8 +25,11 @@ const (
 // proxy.
 func (in *installation) startBehind(proxy *pgproxy.Proxy, env ...string) *process {
 	in.t.Helper()
-	// Of repeated variables the last one counts.
-	return in.start("api", append([]string{"OUTBOXD_PROVIDERS=smtp", "DATABASE_URL=" + proxy.URL()}, env...)...)
+	// Of repeated variables the last one counts. The time-out is longer than the
+	// default of 2 s, which TestAPIConnectionSettings checks: what the proxy holds
+	// shall wait for the test, however slow the machine.
+	url := proxy.URL() + "&idle_in_transaction_session_timeout=60s"
+	return in.start("api", append([]string{"OUTBOXD_PROVIDERS=smtp", "DATABASE_URL=" + url}, env...)...)
 }
 
 // emails counts the emails that came of a request.
