@@ -22,6 +22,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/outboxd/outboxd/internal/testdb"
 )
 
 const (
@@ -287,7 +289,8 @@ func TestComposeCommandsExist(t *testing.T) {
 	t.Parallel()
 	known := programs(t)
 	outboxctl := filepath.Join(t.TempDir(), "outboxctl")
-	if _, err := goCommand("build", "-buildvcs=false", "-o", outboxctl, "./cmd/outboxctl"); err != nil {
+	build := append([]string{"build", "-buildvcs=false"}, testdb.RaceFlag()...)
+	if _, err := goCommand(append(build, "-o", outboxctl, "./cmd/outboxctl")...); err != nil {
 		t.Fatal(err)
 	}
 

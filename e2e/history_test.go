@@ -35,7 +35,7 @@ func TestHistoriesWithKillsLinearize(t *testing.T) {
 	in := install(t)
 	apis := in.startPair()
 	total := map[verdict]int{}
-	n := repeats(t, "OUTBOXD_TEST_HISTORIES", 6)
+	n := repeats(t, "OUTBOXD_TEST_HISTORIES", 4)
 	for number := range n {
 		r := newRecorder(in)
 		apis.recordHistory(r, number)

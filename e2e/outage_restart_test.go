@@ -24,7 +24,7 @@ const longEnv = "OUTBOXD_TEST_LONG"
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	const perSecond = 200
-	seconds, restarts := 8, 2
+	seconds, restarts := 5, 1
 	if os.Getenv(longEnv) != "" {
 		seconds, restarts = 60, 12
 	}

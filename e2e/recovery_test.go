@@ -3,9 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -13,21 +11,6 @@ import (
 
 	"github.com/outboxd/outboxd/providers/providertest"
 )
-
-// times returns how often a test does what it does: little in the suite, as
-// often as the variable says for a thorough run.
-func times(t *testing.T, variable string, few int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return few
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
-}
 
 // resendEnv makes workers send to the programmable provider, which honours
 // idempotency keys.
@@ -102,7 +85,7 @@ func (s *sends) after(moment time.Time) []time.Duration {
 func TestKilledWorkerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	const held = 20
-	rounds := times(t, "OUTBOXD_TEST_KILLS", 2)
+	rounds := repeats(t, "OUTBOXD_TEST_KILLS", 2)
 	in := install(t)
 	provider := providertest.NewHTTP(t, providertest.Resend)
 	env := append(resendEnv(provider), "OUTBOXD_CONCURRENCY=20")
@@ -215,7 +198,7 @@ func TestPausedWorker(t *testing.T) {
 // F34: rolling restarts under load leave nothing in doubt and double nothing.
 func TestRollingRestarts(t *testing.T) {
 	t.Parallel()
-	restarts := times(t, "OUTBOXD_TEST_RESTARTS", 4)
+	restarts := repeats(t, "OUTBOXD_TEST_RESTARTS", 3)
 	in := install(t)
 	provider := providertest.NewHTTP(t, providertest.SendGrid)
 	provider.Respond(func(providertest.Seen) providertest.Reaction {

@@ -17,7 +17,7 @@ func TestOneKeyManyTimesAtOnce(t *testing.T) {
 	t.Parallel()
 	in := install(t)
 	apis := in.startPair()
-	rounds := repeats(t, "OUTBOXD_TEST_ROUNDS", 5)
+	rounds := repeats(t, "OUTBOXD_TEST_ROUNDS", 3)
 	for round := range rounds {
 		apis.storm(100, fmt.Sprint("order-", round), email(round))
 	}
@@ -30,7 +30,7 @@ func TestExpiredKeyManyTimesAtOnce(t *testing.T) {
 	t.Parallel()
 	in := install(t)
 	apis := in.startPair()
-	rounds := repeats(t, "OUTBOXD_TEST_ROUNDS", 5)
+	rounds := repeats(t, "OUTBOXD_TEST_ROUNDS", 3)
 	for round := range rounds {
 		key := fmt.Sprint("order-", round)
 		old := apis.storm(1, key, email(round))
