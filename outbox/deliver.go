@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -15,14 +14,6 @@ import (
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/providers"
-)
-
-// The defaults of [DelivererConfig].
-const (
-	DefaultSendTimeout = 30 * time.Second
-	DefaultGiveUpAfter = 24 * time.Hour
-	DefaultUnknownWait = 2 * time.Minute
-	DefaultOnUnknown   = PolicyRetry
 )
 
 // maxJobAttempts is out of reach: the emails table decides when to give up,
@@ -43,75 +34,42 @@ func (deliverArgs) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: Queue, MaxAttempts: maxJobAttempts}
 }
 
-// DelivererConfig configures a [Deliverer].
-type DelivererConfig struct {
-	// Providers in order of preference; at least one.
-	Providers []providers.Provider
-	// WorkerID names the process on its attempts. [Worker] sets it, to a new
-	// one for each of its sessions.
-	WorkerID string
-	// SendTimeout bounds a call to a provider, from the commit of its attempt
-	// to its last byte. Zero: [DefaultSendTimeout].
-	SendTimeout time.Duration
-	// GiveUpAfter is how long after its submission, or its scheduled time, an
-	// email that no provider accepted fails. Zero: [DefaultGiveUpAfter].
-	GiveUpAfter time.Duration
-	// UnknownWait is how long an email in doubt waits for evidence before its
-	// policy decides. Zero: [DefaultUnknownWait].
-	UnknownWait time.Duration
-	// OnUnknown is the policy of emails and orgs that set none. Empty:
-	// [DefaultOnUnknown].
-	OnUnknown Policy
-	// Logger gets one line per attempt. Nil: nothing is logged.
-	Logger *slog.Logger
-}
-
-// Deliverer is the River worker that takes an email through one attempt:
+// deliverer is the River worker that takes an email through one attempt:
 // Begin, committed before any byte leaves; Send, during which no transaction
 // and no connection is held; Finish.
-type Deliverer struct {
+type deliverer struct {
 	river.WorkerDefaults[deliverArgs]
 	pool *pgxpool.Pool
-	cfg  DelivererConfig
+	cfg  WorkerConfig
 	log  *slog.Logger
+	// worker is the process on its attempts; each session has a new one.
+	worker string
 	// underWay is what this process is sending.
 	underWay *keySet
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
 
-// NewDeliverer returns a deliverer on a pool.
-func NewDeliverer(pool *pgxpool.Pool, cfg DelivererConfig) (*Deliverer, error) {
-	if len(cfg.Providers) == 0 {
-		return nil, errors.New("no provider is configured")
-	}
-	cfg.SendTimeout = cmp.Or(cfg.SendTimeout, DefaultSendTimeout)
-	cfg.GiveUpAfter = cmp.Or(cfg.GiveUpAfter, DefaultGiveUpAfter)
-	cfg.UnknownWait = cmp.Or(cfg.UnknownWait, DefaultUnknownWait)
-	cfg.OnUnknown = cmp.Or(cfg.OnUnknown, DefaultOnUnknown)
-	log := cfg.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &Deliverer{pool: pool, cfg: cfg, log: log, underWay: new(keySet)}, nil
+func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
+	return &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet)}
 }
 
-// Configure adds to a River configuration what delivers emails: workers,
-// queues, periodic jobs. Up to concurrency emails are delivered at a time.
-func (d *Deliverer) Configure(cfg *river.Config, concurrency int) error {
+// configure adds to a River configuration what delivers emails: workers,
+// queues, periodic jobs.
+func (d *deliverer) configure(cfg *river.Config) error {
 	if cfg.Workers == nil {
 		cfg.Workers = river.NewWorkers()
 	}
-	if err := river.AddWorkerSafely(cfg.Workers, d); err != nil {
-		return fmt.Errorf("river: %w", err)
-	}
-	if err := river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}); err != nil {
+	if err := errors.Join(
+		river.AddWorkerSafely(cfg.Workers, d),
+		river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}),
+	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}
 	if cfg.Queues == nil {
 		cfg.Queues = map[string]river.QueueConfig{}
 	}
-	cfg.Queues[Queue] = river.QueueConfig{MaxWorkers: concurrency}
+	cfg.Queues[Queue] = river.QueueConfig{MaxWorkers: d.cfg.Concurrency}
 	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
 	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
 	cfg.Schema = Schema
@@ -121,7 +79,7 @@ func (d *Deliverer) Configure(cfg *river.Config, concurrency int) error {
 
 // Timeout is River's bound for one job: longer than the longest send, so that
 // it never cuts one off.
-func (d *Deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
+func (d *deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 	var final time.Duration
 	for _, p := range d.cfg.Providers {
 		final = max(final, p.Capabilities().FinalTimeout)
@@ -132,12 +90,12 @@ func (d *Deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 
 // NextRetry spaces the runs of a job that failed for reasons of its own, such
 // as a database that was away. Attempts are spaced by the emails table.
-func (d *Deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
+func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
 	return time.Now().Add(backoff(len(job.Errors) + 1))
 }
 
 // Work runs one job.
-func (d *Deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
+func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
 	wait, err := d.deliver(ctx, job.Args.EmailID)
 	switch {
 	case err != nil:
@@ -151,7 +109,7 @@ func (d *Deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error
 // deliver looks at the email, not at the job, decides what is to be done and
 // does it. It returns how long to wait before the email needs another look;
 // zero: none.
-func (d *Deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
+func (d *deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
 	fault.Point("B1", id)
 	e, err := load(ctx, d.pool, id)
 	switch {
@@ -191,7 +149,7 @@ type attempt struct {
 // route picks the provider and renders the message for it. Each definite
 // "not accepted" moves on to the next provider in order; one that cannot carry
 // the message is passed over.
-func (d *Deliverer) route(e *delivery) (*attempt, error) {
+func (d *deliverer) route(e *delivery) (*attempt, error) {
 	message, err := e.Message.compose()
 	if err != nil {
 		return nil, err
@@ -210,7 +168,7 @@ func (d *Deliverer) route(e *delivery) (*attempt, error) {
 	return nil, err
 }
 
-func (d *Deliverer) candidates(pinned string) []providers.Provider {
+func (d *deliverer) candidates(pinned string) []providers.Provider {
 	if pinned == "" {
 		return d.cfg.Providers
 	}
@@ -221,7 +179,7 @@ func (d *Deliverer) candidates(pinned string) []providers.Provider {
 }
 
 // provider returns the configured provider of that name, or nil.
-func (d *Deliverer) provider(name string) providers.Provider {
+func (d *deliverer) provider(name string) providers.Provider {
 	for _, p := range d.cfg.Providers {
 		if p.Name() == name {
 			return p
@@ -232,7 +190,7 @@ func (d *Deliverer) provider(name string) providers.Provider {
 
 // render makes the bytes of an attempt. For the same arguments they are the
 // same, today and after a restart.
-func (d *Deliverer) render(
+func (d *deliverer) render(
 	e *delivery, p providers.Provider, m providers.Message, key uuid.UUID, date time.Time,
 ) (*attempt, error) {
 	limits := p.Capabilities()
@@ -248,7 +206,7 @@ func (d *Deliverer) render(
 		return nil, fmt.Errorf("%s takes at most %d bytes, the message has %d", p.Name(), limits.MaxBytes, len(payload))
 	}
 	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
-		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.cfg.WorkerID,
+		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.worker,
 		date: date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
 	}}
 	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
@@ -259,17 +217,17 @@ var errNotOwned = errors.New("the liveness session of this worker is lost")
 
 // confirm is the last look before the point of no return: there is time left,
 // and nobody can have taken this worker for dead.
-func (d *Deliverer) confirm(a *attempt) error {
+func (d *deliverer) confirm(a *attempt) error {
 	if !d.owned() {
 		return errNotOwned
 	}
 	return a.deadline.check()
 }
 
-func (d *Deliverer) owned() bool { return d.session == nil || d.session.owned() }
+func (d *deliverer) owned() bool { return d.session == nil || d.session.owned() }
 
 // attempt takes the email through Begin, Send and Finish.
-func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
+func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
 	send, drop := d.prepare(ctx, a)
 	defer drop()
 
@@ -292,7 +250,7 @@ func (d *Deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 }
 
 // send hands over what is begun and records the outcome.
-func (d *Deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
+func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
 	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
 	defer cancel()
 	started := time.Now()
@@ -313,7 +271,7 @@ type sendFunc func(context.Context) (providers.Receipt, error)
 // anything. If that fails, nothing is handed over; send then returns the
 // failure, so that it is recorded as an attempt and an operator sees it. drop
 // may be called at any time.
-func (d *Deliverer) prepare(ctx context.Context, a *attempt) (send sendFunc, drop func()) {
+func (d *deliverer) prepare(ctx context.Context, a *attempt) (send sendFunc, drop func()) {
 	preparer, ok := a.provider.(providers.Preparer)
 	if !ok {
 		return func(ctx context.Context) (providers.Receipt, error) {
@@ -344,7 +302,7 @@ func definite(err error) error {
 
 // begin commits the attempt. If the reply is lost it finds out whether the
 // attempt was recorded, since an attempt that stays open is a doubt.
-func (d *Deliverer) begin(ctx context.Context, b beginning) (bool, error) {
+func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 	begun, err := begin(ctx, d.pool, []beginning{b})
 	if err == nil {
 		return begun[b.email], nil
@@ -361,7 +319,7 @@ func (d *Deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 // finish commits the outcome. It runs under no job's or call's context and
 // goes on until the database takes it: a live process never turns an outcome
 // that it knows into a doubt.
-func (d *Deliverer) finish(ctx context.Context, e ending) error {
+func (d *deliverer) finish(ctx context.Context, e ending) error {
 	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		finished, err := finish(ctx, d.pool, []ending{e})
 		if err == nil && !finished[e.email] && e.stage == StageAccepted {
@@ -374,7 +332,7 @@ func (d *Deliverer) finish(ctx context.Context, e ending) error {
 }
 
 // persist runs a statement until it succeeds or ctx ends.
-func (d *Deliverer) persist(ctx context.Context, run func(context.Context) error) error {
+func (d *deliverer) persist(ctx context.Context, run func(context.Context) error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := run(bounded)
@@ -392,7 +350,7 @@ func (d *Deliverer) persist(ctx context.Context, run func(context.Context) error
 }
 
 // end ends an email without an attempt.
-func (d *Deliverer) end(ctx context.Context, e *delivery, status Status, reason string, cause error) error {
+func (d *deliverer) end(ctx context.Context, e *delivery, status Status, reason string, cause error) error {
 	detail := ""
 	if cause != nil {
 		detail = scrub(cause.Error())
@@ -404,7 +362,7 @@ func (d *Deliverer) end(ctx context.Context, e *delivery, status Status, reason 
 	return nil
 }
 
-func (d *Deliverer) logAttempt(ctx context.Context, a *attempt, e ending, took time.Duration) {
+func (d *deliverer) logAttempt(ctx context.Context, a *attempt, e ending, took time.Duration) {
 	level := slog.LevelInfo
 	if e.status != StatusSent {
 		level = slog.LevelWarn

@@ -66,7 +66,7 @@ func newSMTP(t *testing.T, relay *providertest.SMTP) providers.Provider {
 // newDeliverer returns a deliverer with a liveness session of its own.
 func (d *delivering) newDeliverer(list ...providers.Provider) *outbox.Deliverer {
 	d.t.Helper()
-	deliverer, err := outbox.NewDeliverer(d.pool, outbox.DelivererConfig{
+	deliverer, err := outbox.NewDeliverer(d.pool, outbox.WorkerConfig{
 		Providers: list, SendTimeout: 5 * time.Second, UnknownWait: time.Hour,
 	})
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 // An application submits an email with [Client.Enqueue], or inside its own
 // transaction with [Client.EnqueueTx]. Idempotency key, email and River job
-// commit together. A [Deliverer] takes each email through attempts:
+// commit together. A [Worker] takes each email through attempts:
 //
 //	Begin   commits an attempt with its provider key, before any byte leaves
 //	Send    hands the message over; no transaction or connection is held
@@ -13,8 +13,9 @@
 // accepted the message. Nothing is sent again blindly; doubt.go says what is
 // done instead.
 //
-// A [Worker] runs a deliverer under a liveness session, and a sweep that takes
-// over what dead workers left; liveness.go and sweep.go say how.
+// A worker holds a liveness session, and sweeps up what dead workers left;
+// liveness.go and sweep.go say how. [AddWorkers] makes a worker of a River
+// client that the application has anyway.
 //
 // # States
 //

@@ -28,7 +28,7 @@ const replayMargin = 10 * time.Minute
 
 // resolve decides about an email with an open attempt. It returns how long to
 // wait before the next look.
-func (d *Deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, error) {
+func (d *deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, error) {
 	busy, dead, err := d.busy(ctx, e)
 	if err != nil {
 		return 0, err
@@ -50,13 +50,13 @@ func (d *Deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, er
 // sending; zero: nobody is. A paused worker stays the owner, until the
 // deadline after which it refuses to send. dead means that the worker is gone
 // for good.
-func (d *Deliverer) busy(ctx context.Context, e *delivery) (wait time.Duration, dead bool, err error) {
+func (d *deliverer) busy(ctx context.Context, e *delivery) (wait time.Duration, dead bool, err error) {
 	// This process may be sending it, whoever owns the attempt by now: it may
 	// have been taken over and be back.
 	if d.underWay.has(e.open.Key) {
 		return time.Second, false, nil
 	}
-	if e.open.Worker == d.cfg.WorkerID {
+	if e.open.Worker == d.worker {
 		return 0, false, nil
 	}
 	alive, err := isAlive(ctx, d.pool, e.open.Worker)
@@ -81,7 +81,7 @@ func (e *delivery) timeLeft() time.Duration {
 // replayOf returns the attempt as it was, if its provider still recognises the
 // key and the bytes come out the same. A release in between may render
 // differently; then it is no replay.
-func (d *Deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
+func (d *deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
 	if p == nil {
 		return nil
 	}
@@ -118,7 +118,7 @@ WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
 
 // replay sends the attempt again under its own key. The provider accepts it
 // for the first time or answers as it did before.
-func (d *Deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
+func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
 	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt,
@@ -137,7 +137,7 @@ func (d *Deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 // search asks the provider what became of the attempt. That it has no such
 // message counts only if nobody can send it any more, and if what the dead
 // worker sent last has had the time to be accepted.
-func (d *Deliverer) search(ctx context.Context, e *delivery, p providers.Provider, dead bool) (settled bool, err error) {
+func (d *deliverer) search(ctx context.Context, e *delivery, p providers.Provider, dead bool) (settled bool, err error) {
 	finder, ok := p.(providers.Finder)
 	if !ok {
 		return false, nil
@@ -203,7 +203,7 @@ const holdInterval = 15 * time.Minute
 
 // waitOrDecide shows the doubt, and after the time for evidence does what the
 // policy says.
-func (d *Deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duration, error) {
+func (d *deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duration, error) {
 	var since time.Time
 	err := d.pool.QueryRow(ctx, sqlMarkDoubt, e.ID, e.open.Number, e.open.Worker, reasonInDoubt).Scan(&since)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -237,7 +237,7 @@ func (d *Deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duratio
 
 // closeOpen closes an attempt that stayed in doubt while evidence about an
 // earlier one ended the email.
-func (d *Deliverer) closeOpen(ctx context.Context, e *delivery) (time.Duration, error) {
+func (d *deliverer) closeOpen(ctx context.Context, e *delivery) (time.Duration, error) {
 	busy, _, err := d.busy(ctx, e)
 	if err != nil || busy > 0 {
 		return busy, err
@@ -265,7 +265,7 @@ FROM settled s
 WHERE e.id = s.email_id AND (e.ended_at IS NULL OR e.status = 'failed')`
 
 // settle records that an attempt was accepted after all.
-func (d *Deliverer) settle(ctx context.Context, e ending) error {
+func (d *deliverer) settle(ctx context.Context, e ending) error {
 	_, err := d.pool.Exec(ctx, sqlSettle, e.email, e.number, e.key, string(e.evidence), e.providerMessageID)
 	if err != nil {
 		return fmt.Errorf("settle attempt: %w", err)

@@ -81,6 +81,38 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (Receip
 	return p.receipt, p.err
 }
 
+// EnqueueManyTx stores several submissions, each under its own key, in the
+// caller's transaction, with as many statements as for one. The receipts are in
+// the order of the submissions. After an error, which names the submission by
+// its index where it is about one, none of them is stored, and the transaction
+// can go on: they are in a savepoint. [Client.EnqueueTx] says more.
+func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Submission) ([]Receipt, error) {
+	batch := make([]*pending, len(submissions))
+	for i, s := range submissions {
+		var err error
+		if batch[i], err = c.prepare(s); err != nil {
+			return nil, fmt.Errorf("submission %d: %w", i, err)
+		}
+	}
+	receipts := make([]Receipt, len(batch))
+	err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+		if err := c.enqueueTx(ctx, savepoint, batch); err != nil {
+			return err
+		}
+		for i, p := range batch {
+			if p.err != nil {
+				return fmt.Errorf("submission %d: %w", i, p.err)
+			}
+			receipts[i] = p.receipt
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return receipts, nil
+}
+
 func (c *Client) prepare(s Submission) (*pending, error) {
 	return prepare(s, time.Now(), c.cfg.Providers)
 }

@@ -5,7 +5,17 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// Deliverer is what a worker hands River.
+type Deliverer = deliverer
+
+// NewDeliverer returns a deliverer without a session.
+func NewDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) (*Deliverer, error) {
+	cfg, err := cfg.withDefaults()
+	return newDeliverer(pool, cfg), err
+}
 
 // Deliver runs what a job runs, for tests of delivery without a queue.
 func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
@@ -19,7 +29,7 @@ func (d *Deliverer) Attach(ctx context.Context) (id string, kill func(), err err
 	if err != nil {
 		return "", nil, err
 	}
-	d.session, d.cfg.WorkerID = s, s.id
+	d.session, d.worker = s, s.id
 	return s.id, func() {
 		s.stop()
 		<-s.lost

@@ -30,7 +30,7 @@ func TestWorkerRefusesPooler(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			pool := startPooler(t, testdb.URL(t), test.transactional)
-			d, err := outbox.NewDeliverer(pool, outbox.DelivererConfig{Providers: []providers.Provider{newSendGrid(t, "http://127.0.0.1")}})
+			d, err := outbox.NewDeliverer(pool, outbox.WorkerConfig{Providers: []providers.Provider{newSendGrid(t, "http://127.0.0.1")}})
 			if err != nil {
 				t.Fatal(err)
 			}

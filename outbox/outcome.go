@@ -21,7 +21,7 @@ const (
 )
 
 // outcome turns what a call to a provider said into what is recorded.
-func (d *Deliverer) outcome(a *attempt, receipt providers.Receipt, err error) ending {
+func (d *deliverer) outcome(a *attempt, receipt providers.Receipt, err error) ending {
 	e := ending{email: a.email, number: a.number, key: a.key, worker: a.worker, evidence: a.evidence}
 	if err == nil {
 		e.stage, e.status = StageAccepted, StatusSent

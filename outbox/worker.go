@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,15 +13,58 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/outboxd/outboxd/providers"
+)
+
+// The defaults of [WorkerConfig].
+const (
+	DefaultSendTimeout = 30 * time.Second
+	DefaultGiveUpAfter = 24 * time.Hour
+	DefaultUnknownWait = 2 * time.Minute
+	DefaultOnUnknown   = PolicyRetry
+	DefaultConcurrency = 50
 )
 
 // WorkerConfig configures a [Worker].
 type WorkerConfig struct {
-	DelivererConfig
-	// Concurrency is how many emails are delivered at a time. Zero: 50.
+	// Providers in order of preference; at least one.
+	Providers []providers.Provider
+	// SendTimeout bounds a call to a provider, from the commit of its attempt
+	// to its last byte. Zero: [DefaultSendTimeout].
+	SendTimeout time.Duration
+	// GiveUpAfter is how long after its submission, or its scheduled time, an
+	// email that no provider accepted fails. Zero: [DefaultGiveUpAfter].
+	GiveUpAfter time.Duration
+	// UnknownWait is how long an email in doubt waits for evidence before its
+	// policy decides. Zero: [DefaultUnknownWait].
+	UnknownWait time.Duration
+	// OnUnknown is the policy of emails and orgs that set none. Empty:
+	// [DefaultOnUnknown].
+	OnUnknown Policy
+	// Logger gets one line per attempt. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Concurrency is how many emails are delivered at a time. Zero:
+	// [DefaultConcurrency].
 	Concurrency int
 	// Version is the program's, for operators.
 	Version string
+}
+
+// withDefaults returns the configuration with every field set.
+func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
+	if len(cfg.Providers) == 0 {
+		return cfg, errors.New("no provider is configured")
+	}
+	cfg.SendTimeout = cmp.Or(cfg.SendTimeout, DefaultSendTimeout)
+	cfg.GiveUpAfter = cmp.Or(cfg.GiveUpAfter, DefaultGiveUpAfter)
+	cfg.UnknownWait = cmp.Or(cfg.UnknownWait, DefaultUnknownWait)
+	cfg.OnUnknown = cmp.Or(cfg.OnUnknown, DefaultOnUnknown)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return cfg, nil
 }
 
 // Worker delivers emails, as one of any number of processes on a database. It
@@ -28,7 +72,7 @@ type WorkerConfig struct {
 // seconds when it dies, and takes over what others left.
 type Worker struct {
 	pool      *pgxpool.Pool
-	deliverer *Deliverer
+	deliverer *deliverer
 	cfg       WorkerConfig
 	log       *slog.Logger
 }
@@ -36,20 +80,17 @@ type Worker struct {
 // NewWorker returns a worker on a pool of direct connections: behind a pooler
 // in transaction mode there are no sessions.
 func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 50
-	}
-	deliverer, err := NewDeliverer(pool, cfg.DelivererConfig)
+	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{pool: pool, deliverer: deliverer, cfg: cfg, log: deliverer.log}, nil
+	return &Worker{pool: pool, deliverer: newDeliverer(pool, cfg), cfg: cfg, log: cfg.Logger}, nil
 }
 
-// shift is the work under one session: an id, a lock, a River client.
+// shift is the work under one membership.
 type shift struct {
-	session *session
-	jobs    *river.Client[pgx.Tx]
+	*Membership
+	jobs *river.Client[pgx.Tx]
 }
 
 // Run delivers until ctx ends, then lets what is being sent end. It returns
@@ -76,9 +117,9 @@ func (w *Worker) Run(ctx context.Context, started func()) error {
 		select {
 		case <-ctx.Done():
 			return w.end(ctx, s)
-		case <-s.session.lost:
+		case <-s.Lost():
 		}
-		w.log.WarnContext(ctx, "liveness session lost, opening another", "worker", s.session.id)
+		w.log.WarnContext(ctx, "liveness session lost, opening another", "worker", s.ID())
 		ending.Go(func() {
 			if err := w.end(ctx, s); err != nil {
 				w.log.WarnContext(ctx, "end of the lost session's work", "error", err)
@@ -105,61 +146,28 @@ func (w *Worker) begin(ctx context.Context, patient bool) (*shift, error) {
 }
 
 func (w *Worker) tryBegin(ctx context.Context) (*shift, error) {
-	session, err := openSession(ctx, w.pool, w.cfg.Version)
+	cfg := &river.Config{Logger: w.log}
+	membership, err := w.join(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &shift{session: session}
-	if s.jobs, err = w.newClient(session); err == nil {
+	s := &shift{Membership: membership}
+	if s.jobs, err = river.NewClient(riverpgxv5.New(w.pool), cfg); err == nil {
 		// Ending ctx must not cancel what is being sent: end stops the client.
 		err = s.jobs.Start(context.WithoutCancel(ctx))
 	}
 	if err != nil {
-		session.close(context.WithoutCancel(ctx))
+		membership.Close(ctx)
 		return nil, fmt.Errorf("river: %w", err)
 	}
-	sweeper, err := w.newSweeper()
-	if err != nil {
-		return nil, errors.Join(err, w.end(ctx, s))
-	}
-	sweepCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	go func() {
-		<-session.lost
-		stop()
-	}()
-	go sweeper.run(sweepCtx)
-	w.log.InfoContext(ctx, "worker started", "worker", session.id)
+	w.log.InfoContext(ctx, "worker started", "worker", s.ID())
 	return s, nil
 }
 
-func (w *Worker) newSweeper() (*sweeper, error) {
-	client, err := NewClient(w.pool, Config{Logger: w.log})
-	if err != nil {
-		return nil, err
-	}
-	return &sweeper{pool: w.pool, log: w.log, jobs: client, jobBudget: w.deliverer.Timeout(nil)}, nil
-}
-
-func (w *Worker) newClient(s *session) (*river.Client[pgx.Tx], error) {
-	deliverer := *w.deliverer
-	deliverer.session, deliverer.cfg.WorkerID = s, s.id
-	cfg := &river.Config{
-		ID:     s.id,
-		Logger: w.log,
-		// What has not ended by then is cut off, and is in doubt.
-		SoftStopTimeout: w.deliverer.cfg.SendTimeout + 5*time.Second,
-	}
-	if err := deliverer.Configure(cfg, w.cfg.Concurrency); err != nil {
-		return nil, err
-	}
-	return river.NewClient(riverpgxv5.New(w.pool), cfg)
-}
-
-// end stops fetching, waits for what is being sent, and gives the session up
+// end stops fetching, waits for what is being sent, and gives the membership up
 // last: until then this worker owns its attempts.
 func (w *Worker) end(ctx context.Context, s *shift) error {
-	ctx = context.WithoutCancel(ctx)
-	err := s.jobs.Stop(ctx)
-	s.session.close(ctx)
+	err := s.jobs.Stop(context.WithoutCancel(ctx))
+	s.Close(ctx)
 	return err
 }

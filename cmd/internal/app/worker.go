@@ -25,13 +25,10 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	defer pool.Close()
 
 	worker, err := outbox.NewWorker(pool, outbox.WorkerConfig{
-		DelivererConfig: outbox.DelivererConfig{
-			Providers: list, Logger: log,
-			SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
-			UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
-		},
-		Concurrency: cfg.Concurrency,
-		Version:     Version,
+		Providers: list, Logger: log,
+		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
+		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
+		Concurrency: cfg.Concurrency, Version: Version,
 	})
 	if err != nil {
 		return err
