@@ -22,9 +22,10 @@ const (
 )
 
 // sqlPurgeKeys deletes keys that have expired, in the sense of sqlInsertKeys.
-// It is one bare DELETE. Reading the rows FOR UPDATE first would let a
-// concurrent submission be told that its key is taken, without waiting, by a
-// row that is then gone: acknowledged, and no email.
+// It is one bare DELETE, and whoever meets a row that is about to go waits for
+// it: a claim is ON CONFLICT DO UPDATE, which locks the row. Under DO NOTHING a
+// submission would be told at once that its key is taken, by a row that is then
+// gone: acknowledged, and no email.
 const sqlPurgeKeys = `
 DELETE FROM outbox.idempotency_keys k
 WHERE k.expires_at <= now() AND (k.org_id, k.endpoint, k.key) IN (
