@@ -172,10 +172,16 @@ func collectIDs(rows pgx.Rows, doing string) (map[uuid.UUID]bool, error) {
 }
 
 // sqlEnd ends emails that no attempt is to be made for, unless one has begun
-// or the email has ended meanwhile.
+// or the email has ended meanwhile. No attempt will show why one failed, so an
+// event does.
 const sqlEnd = `
-UPDATE outbox.emails e
-SET status = CASE WHEN ` + hasUnknownSQL + ` THEN 'failed' ELSE $2 END,
-    reason = CASE WHEN ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE nullif($3, '') END,
-    reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
-WHERE e.id = $1 AND e.attempts = $5 AND e.status IN ('queued', 'scheduled')`
+WITH ended AS (
+    UPDATE outbox.emails e
+    SET status = CASE WHEN ` + hasUnknownSQL + ` THEN 'failed' ELSE $2 END,
+        reason = CASE WHEN ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE nullif($3, '') END,
+        reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
+    WHERE e.id = $1 AND e.attempts = $5 AND e.status IN ('queued', 'scheduled')
+    RETURNING e.id, e.status, e.reason, e.reason_detail
+)
+INSERT INTO outbox.events (id, email_id, type, detail, occurred_at)
+SELECT $6, id, status, concat_ws(': ', reason, reason_detail), now() FROM ended WHERE reason IS NOT NULL`

@@ -128,6 +128,9 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, e
 	case e.expired():
 		return 0, d.end(ctx, e, StatusExpired, "", nil)
 	}
+	if err := d.correctRecipients(ctx, e); err != nil {
+		return 0, err
+	}
 	a, err := d.route(e)
 	if err != nil {
 		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
@@ -355,7 +358,7 @@ func (d *deliverer) end(ctx context.Context, e *delivery, status Status, reason 
 	if cause != nil {
 		detail = scrub(cause.Error())
 	}
-	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts); err != nil {
+	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts, newID()); err != nil {
 		return fmt.Errorf("end email: %w", err)
 	}
 	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason, "detail", detail)

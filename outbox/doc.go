@@ -17,6 +17,22 @@
 // liveness.go and sweep.go say how. [AddWorkers] makes a worker of a River
 // client that the application has anyway.
 //
+// # SQL
+//
+// Applications in other languages call the function outbox.enqueue_email in
+// their own transaction:
+//
+//	SELECT outbox.enqueue_email(org => $1, message => $2, idempotency_key => $3)
+//
+// The message is the body of POST /emails. The function is the third way in, with
+// the HTTP API and this package: it computes the same fingerprints and writes the
+// same rows, so a submission replays whichever way it comes. It checks the shape
+// of a message; what only Go can judge is judged before the first attempt and
+// fails the email with an event. It is written in migrations 3 and 4, and a
+// change of the fingerprint, of a limit or of a column has to be made there too:
+// the tests in outbox and api that are named after SQL and the three doors fail
+// otherwise.
+//
 // # States
 //
 //	scheduled ─▶ queued ─▶ sending ─▶ sent ─▶ delivered, bounced, complained

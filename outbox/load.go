@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,6 +25,8 @@ type delivery struct {
 	open *openAttempt
 	// orgPolicy is the org's default for OnUnknown.
 	orgPolicy Policy
+	// recipients are what the email can be searched by.
+	recipients []string
 }
 
 // openAttempt is an attempt whose outcome is not recorded.
@@ -38,7 +43,7 @@ type openAttempt struct {
 
 const sqlLoadEmail = `
 SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.attempts, now(),
-    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), '')
+    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), ''), c.recipients
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1`
 
@@ -57,7 +62,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	d := new(delivery)
 	m := &d.Message
 	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
-		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy)
+		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients)
 	})
 	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
 		open, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[openAttempt])
@@ -80,6 +85,34 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 		return nil, fmt.Errorf("load email: %w", err)
 	}
 	return d, nil
+}
+
+const sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 WHERE email_id = $1`
+
+// correctRecipients completes what came through SQL, which can neither write a
+// domain in ASCII nor letters that are not ASCII in lower case: until then the
+// email is not found by such an address. One that is about to be refused stays
+// as it is, since its bad addresses are worth finding too.
+func (d *Deliverer) correctRecipients(ctx context.Context, e *delivery) error {
+	m := &e.Message
+	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) || m.Validate() != nil {
+		return nil
+	}
+	found := m.searchable()
+	if slices.Equal(found, e.recipients) {
+		return nil
+	}
+	if _, err := d.pool.Exec(ctx, sqlCorrectRecipients, e.ID, found); err != nil {
+		return fmt.Errorf("correct recipients: %w", err)
+	}
+	return nil
+}
+
+// hasForeign reports whether there is a letter that is not ASCII.
+func hasForeign(addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(address string) bool {
+		return strings.ContainsFunc(address, func(r rune) bool { return r >= utf8.RuneSelf })
+	})
 }
 
 // due is when the next attempt may begin.
