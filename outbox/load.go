@@ -93,7 +93,7 @@ const sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 W
 // domain in ASCII nor letters that are not ASCII in lower case: until then the
 // email is not found by such an address. One that is about to be refused stays
 // as it is, since its bad addresses are worth finding too.
-func (d *Deliverer) correctRecipients(ctx context.Context, e *delivery) error {
+func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) error {
 	m := &e.Message
 	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) || m.Validate() != nil {
 		return nil
