@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,23 @@ func TestSQLRefusesLikeHTTP(t *testing.T) {
 	}
 	if n := d.emails(); n != 0 {
 		t.Errorf("%d rows were stored", n)
+	}
+}
+
+// Over HTTP the first wrong type ends the reading; SQL lists them all, and says
+// nothing yet about what it could not read.
+func TestSQLListsAllThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	d := newDoors(t, api.Org{})
+	got, err := d.sql(`{"from":7,"replyTo":"a","to":["a@example.com",8],"attachments":[{"filename":"a"},{"path":"p"}],"expires_at":"now"}`, "")
+	var fields []string
+	for _, e := range got.refusal.Errors {
+		fields = append(fields, e.Field)
+	}
+	slices.Sort(fields)
+	want := []string{"attachments[0].content", "attachments[1].path", "expires_at", "from", "replyTo", "to[1]"}
+	if diff := cmp.Diff(want, fields); diff != "" || err != nil {
+		t.Errorf("error %v; fields (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -79,23 +79,24 @@ func (d *doors) http(body, key string) (submitted, error) {
 	return submitted{got.ID, a.header.Get("Idempotent-Replayed") == "true", got.refusal, got.Message}, nil
 }
 
-func (d *doors) golang(body, key string) (submitted, error) {
+func (d *doors) golang(body, key string) (got submitted, err error) {
 	m, err := api.DecodeEmail([]byte(body))
 	if err != nil {
-		return submitted{}, err
+		return got, err
 	}
-	var receipt outbox.Receipt
 	err = pgx.BeginFunc(context.Background(), d.pool, func(tx pgx.Tx) error {
-		receipt, err = d.client.EnqueueTx(context.Background(), tx, outbox.Submission{
+		receipt, err := d.client.EnqueueTx(context.Background(), tx, outbox.Submission{
 			Org: d.org, IdempotencyKey: key, Messages: []outbox.Message{m},
 		})
-		return err
-	})
-	if err != nil {
+		if err == nil {
+			got.id, got.replayed = receipt.IDs[0], receipt.Replayed
+			return nil
+		}
 		answer := api.ErrorOf(err)
-		return submitted{refusal: refusal{answer.Name, answer.Errors}}, nil
-	}
-	return submitted{id: receipt.IDs[0], replayed: receipt.Replayed}, nil
+		got.refusal = refusal{answer.Name, answer.Errors}
+		return nil //nolint:nilerr // a refusal is an answer
+	})
+	return got, err
 }
 
 func (d *doors) sql(body, key string) (submitted, error) {
@@ -121,7 +122,7 @@ func (d *doors) call(org uuid.UUID, body string, key *string) (got submitted, er
 	}
 	var named bool
 	if got.words, named = strings.CutPrefix(pgErr.Message, got.refusal.Name+": "); !named || pgErr.Hint == "" {
-		return got, fmt.Errorf("no name or no hint in %+v", pgErr)
+		return got, fmt.Errorf("no name or no hint: %w", pgErr)
 	}
 	return got, nil
 }
@@ -257,7 +258,8 @@ func TestKeysAreSharedByTheDoors(t *testing.T) {
 		t.Errorf("%d rows, want an email, a job and a key for each of 9 pairs", n)
 	}
 	a := d.do("POST", "/emails", simple, "Idempotency-Key", "SQLHTTP")
-	if want := fmt.Sprintf(`{"id":%q,"object":"email","status":"queued"}`, strings.TrimPrefix(a.header.Get("Location"), "/emails/")); a.body != want || a.status != http.StatusAccepted {
+	id := strings.TrimPrefix(a.header.Get("Location"), "/emails/")
+	if want := fmt.Sprintf(`{"id":%q,"object":"email","status":"queued"}`, id); a.body != want || a.status != http.StatusAccepted {
 		t.Errorf("answer %d %s to a replay of what SQL stored, want %s", a.status, a.body, want)
 	}
 }

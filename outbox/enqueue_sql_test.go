@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -283,9 +284,9 @@ func TestSQLReplayIsNotHeldToTheClock(t *testing.T) {
 	early := submission(s.Org, "k")
 	first, err := enqueueSQL(t, tx, early)
 	must(t, err)
-	print, err := hex.DecodeString(fingerprint(t, s))
+	sum, err := hex.DecodeString(fingerprint(t, s))
 	must(t, err)
-	_, err = tx.Exec(context.Background(), "UPDATE outbox.idempotency_keys SET fingerprint = $1", print)
+	_, err = tx.Exec(context.Background(), "UPDATE outbox.idempotency_keys SET fingerprint = $1", sum)
 	must(t, err)
 	if again, err := enqueueSQL(t, tx, s); err != nil || again != first {
 		t.Errorf("%s, error %v; want a replay of %s", again, err, first)
@@ -429,5 +430,16 @@ func TestSQLDoesNotDependOnTheSession(t *testing.T) {
 	}
 	if n := count(t, pool, "SELECT count(*) FROM outbox.idempotency_keys WHERE expires_at - created_at = interval '168 hours'"); n != 1 {
 		t.Error("the key is not kept for 7 days of 24 hours")
+	}
+}
+
+// What is refused by its size is refused before it is looked at.
+func TestSQLRefusesWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	tx := testdb.Tx(t)
+	s := submission(newOrg(t, tx), "")
+	s.Messages[0].HTML = strings.Repeat("a", 15<<20)
+	if _, err := enqueueSQL(t, tx, s); nameOf(err) != "payload_too_large" {
+		t.Errorf("error = %v, want payload_too_large", err)
 	}
 }

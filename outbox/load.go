@@ -95,11 +95,11 @@ const sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 W
 // as it is, since its bad addresses are worth finding too.
 func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) error {
 	m := &e.Message
-	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) || m.Validate() != nil {
+	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) {
 		return nil
 	}
-	found := m.searchable()
-	if slices.Equal(found, e.recipients) {
+	found, refused := m.searchable(), m.Validate() != nil
+	if refused || slices.Equal(found, e.recipients) {
 		return nil
 	}
 	if _, err := d.pool.Exec(ctx, sqlCorrectRecipients, e.ID, found); err != nil {
