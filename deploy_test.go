@@ -97,6 +97,8 @@ func TestImportWall(t *testing.T) {
 		{pkg: module + "/outbox", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
 		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault"}},
 		{pkg: module + "/migrations", mayLink: []string{module + "/migrations"}},
+		// An application that enqueues links no adapter and none of our programs.
+		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
 	} {
 		p, ok := packages[wall.pkg]
 		if !ok {
@@ -336,6 +338,23 @@ func TestComposeShowsItsKey(t *testing.T) {
 	}
 	if !strings.Contains(read(t, "docker-compose.yml"), "Bearer "+*key+"'") {
 		t.Errorf("the example does not use %s", *key)
+	}
+}
+
+// The README's Go is part of an example that runs, line for line. The example
+// is inside a function, so it may be indented more.
+func TestReadmeShowsATestedExample(t *testing.T) {
+	t.Parallel()
+	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(snippets) == 0 {
+		t.Fatal("README.md shows no Go")
+	}
+	indentation := regexp.MustCompile(`(?m)^[ \t]+`)
+	tested := indentation.ReplaceAllString(read(t, "outbox/example_test.go"), "")
+	for _, snippet := range snippets {
+		if !strings.Contains(tested, indentation.ReplaceAllString(snippet[1], "")) {
+			t.Errorf("outbox/example_test.go has no such lines in a row:\n%s", snippet[1])
+		}
 	}
 }
 
