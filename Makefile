@@ -88,7 +88,7 @@ build: need-go ## the programs, static, in bin/
 
 .PHONY: clean
 clean: ## remove what make built (the data of make dev stays: make dev ARGS=--fresh)
-	@rm -rf bin '$(TOOLS)' '$(CACHE)'/mailpit-* '$(CACHE)'/resend-node-*
+	@rm -rf bin '$(TOOLS)' '$(CACHE)'/mailpit-* '$(CACHE)/npm'
 
 .PHONY: need-go
 need-go:

@@ -1,8 +1,13 @@
 package e2e_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +44,7 @@ type nodeSDK struct {
 
 func TestSDKNode(t *testing.T) {
 	t.Parallel()
-	script := nodeScenario(t)
+	script := filepath.Join(npmInstall(t, filepath.Join("testdata", "resend-node")), "scenario.mjs")
 	in, inbox := install(t), startMailpit(t)
 	base := in.start("api", inbox.env()...).url("api")
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
@@ -59,6 +64,25 @@ func TestSDKNode(t *testing.T) {
 	for _, subject := range []string{"Order 7 from Node", "Order 7 from old Node"} {
 		inbox.checkArrived(subject, "base64.bin", "array.bin", "buffer.bin")
 	}
+}
+
+// runScenario runs the script, which uses the SDK.
+func runScenario(t *testing.T, script string, args []string, env ...string) nodeSDK {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("the scenario: %v\n%s", err, &stderr)
+	}
+	sdk := nodeSDK{t: t}
+	if err := json.Unmarshal(stdout.Bytes(), &sdk.results); err != nil {
+		t.Fatalf("the scenario printed %v: %s", err, &stdout)
+	}
+	return sdk
 }
 
 func (s nodeSDK) run(name string, check func(nodeSDK)) {
