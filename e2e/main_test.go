@@ -53,7 +53,7 @@ func buildPrograms() (string, error) {
 		return "", err
 	}
 	args := append([]string{"build"}, testdb.RaceFlag()...)
-	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl")
+	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl", "./examples/go-order")
 	build := exec.Command("go", args...)
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
