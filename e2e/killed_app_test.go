@@ -26,9 +26,17 @@ const (
 // one mail. OUTBOXD_TEST_APP_KILLS=100 does more.
 func TestKilledApplication(t *testing.T) {
 	t.Parallel()
-	s, e := openShop(t), goExample(t)
-	kills := repeats(t, "OUTBOXD_TEST_APP_KILLS", 5)
+	for name, find := range map[string]func(*testing.T) example{"go-order": goExample, "node-order": nodeExample} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := find(t)
+			openShop(t).checkKills(e, repeats(t, "OUTBOXD_TEST_APP_KILLS", int(deaths)))
+		})
+	}
+}
 
+func (s *shop) checkKills(e example, kills int) {
+	s.t.Helper()
 	var all, sure, doubtful []string
 	for i := range kills {
 		order := fmt.Sprint(1000 + i)
@@ -46,13 +54,13 @@ func TestKilledApplication(t *testing.T) {
 	s.wantOrders(len(stored))
 	s.wantMails(stored...)
 	if diff := cmp.Diff(stored, s.texts("SELECT substr(key, 9) FROM outbox.idempotency_keys ORDER BY key")); diff != "" {
-		t.Errorf("keys (-orders +keys):\n%s", diff)
+		s.t.Errorf("keys (-orders +keys):\n%s", diff)
 	}
 	known := slices.DeleteFunc(slices.Clone(stored), func(order string) bool { return slices.Contains(doubtful, order) })
 	if diff := cmp.Diff(sure, known); diff != "" {
-		t.Errorf("orders (-committed +stored):\n%s", diff)
+		s.t.Errorf("orders (-committed +stored):\n%s", diff)
 	}
-	t.Logf("%d kills: %d orders, each with its mail", kills, len(stored))
+	s.t.Logf("%d kills: %d orders, each with its mail", kills, len(stored))
 
 	for _, order := range all {
 		s.place(e, order, "19.90").id()
