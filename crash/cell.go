@@ -43,6 +43,8 @@ const (
 	Terminate Fault = "terminate" // all database sessions of the worker end
 	Crash     Fault = "pgcrash"   // Postgres is killed and started again
 	Partition Fault = "partition" // the worker and the database part, and are healed later
+	Ahead     Fault = "ahead"     // sigkill, with the clocks of all workers ten minutes ahead
+	Behind    Fault = "behind"    // the same, ten minutes behind
 )
 
 // The faults of providers: what the worker is told at B6, where nothing is
@@ -148,7 +150,7 @@ func (c Cell) skipped(boundary, kind int) bool {
 	case BeforeBegin, AfterRecords:
 		return c.Kind == Search || c.Kind == LagSearch
 	}
-	return (c.Fault == Restart || c.Fault == Term) && (boundary+kind)%2 == 0
+	return slices.Contains([]Fault{Restart, Term, Ahead, Behind}, c.Fault) && (boundary+kind)%2 == 0
 }
 
 // everyPolicy reports whether a cell is run under each policy. Where there is no
@@ -163,7 +165,7 @@ func (c Cell) everyPolicy() bool {
 }
 
 func faultsAt(at Boundary, kind Kind) []Fault {
-	faults := []Fault{Kill, Restart, Pause, Term, Terminate, Crash, Partition}
+	faults := []Fault{Kill, Restart, Pause, Term, Terminate, Crash, Partition, Ahead, Behind}
 	if (Cell{At: at}).point() {
 		faults = append(faults, Panic)
 	}
@@ -250,8 +252,11 @@ func (c Cell) sort() string {
 }
 
 // cheap reports whether a cell belongs into a short run: neither a pause, which
-// lasts until a deadline and its margin are over, nor a server of its own.
-func (c Cell) cheap() bool { return c.Fault != Pause && c.Fault != Crash }
+// lasts until a deadline and its margin are over, nor a server of its own, nor a
+// standard library of its own.
+func (c Cell) cheap() bool {
+	return c.Fault != Pause && c.Fault != Crash && clockShifts[c.Fault] == ""
+}
 
 // Short is the part of the matrix that the test suite runs: all pairs of the
 // cheap faults, and some of the others.

@@ -80,8 +80,8 @@ func always(outcomes ...string) Promise {
 }
 
 var (
-	dies     = []Fault{Kill, Restart}
-	forgets  = []Fault{Kill, Restart, Panic}
+	dies     = []Fault{Kill, Restart, Ahead, Behind}
+	forgets  = []Fault{Kill, Restart, Ahead, Behind, Panic}
 	survives = []Fault{Term, Panic, Terminate, Crash}
 	refusals = []Fault{"400", "554"}
 	deferred = []Fault{"429", "451"}

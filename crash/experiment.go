@@ -122,7 +122,7 @@ func (x *experiment) start(ctx context.Context, env []string) (*worker, error) {
 	defer cancel()
 	env = append(env,
 		"OUTBOXD_LOG_FORMAT=json", "OUTBOXD_OPS_ADDR=127.0.0.1:0", "OUTBOXD_CONCURRENCY=2",
-		"OUTBOXD_UNKNOWN_WAIT=300ms", "OUTBOXD_SEND_TIMEOUT="+sendTimeout.String())
+		clockShiftVar+"="+clockShifts[x.cell.Fault], "OUTBOXD_UNKNOWN_WAIT=300ms", "OUTBOXD_SEND_TIMEOUT="+sendTimeout.String())
 	w, err := startWorker(ctx, x.program, append(env, x.provider.env()...))
 	if err == nil {
 		x.all = append(x.all, w)

@@ -184,6 +184,14 @@ func (o options) open(ctx context.Context, dir string, cells []Cell) (l *lab, st
 		if c.Fault == Crash {
 			crashing++
 		}
+		if clockShifts[c.Fault] != "" {
+			l.shifted = workerPath(dir, "shifted")
+		}
+	}
+	if l.shifted != "" {
+		if err := buildShifted(ctx, l.shifted); err != nil {
+			return nil, nil, err
+		}
 	}
 	shared, own := (o.parallel+cellsPerServer-1)/cellsPerServer, min(o.servers, crashing)
 	l.shared, l.own = make(chan *server, shared*cellsPerServer), make(chan *server, own)

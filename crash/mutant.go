@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,16 +15,13 @@ import (
 // mutant is a bug that somebody could put in. It is built from the source with
 // a few lines replaced, which touches no file of the tree.
 type mutant struct {
-	name  string
-	file  string
-	edits []edit
+	name string
+	patch
 	// cells are where it should show; one red is enough. Empty: it needs what
 	// no cell has, and test finds it.
 	cells string
 	test  suiteTest
 }
-
-type edit struct{ old, new string }
 
 // suiteTest is a test of the project's suite.
 type suiteTest struct{ pkg, name string }
@@ -33,77 +29,77 @@ type suiteTest struct{ pkg, name string }
 // mutants are the bugs that the matrix must find.
 var mutants = []mutant{
 	{
-		name: "a new key for each take-over", file: "outbox/doubt.go",
-		edits: []edit{
+		name: "a new key for each take-over",
+		patch: patch{"outbox/doubt.go", []edit{
 			{"d.render(e, p, message, e.open.Key, e.open.BeganAt)", "d.render(e, p, message, newID(), e.open.BeganAt)"},
 			{"!bytes.Equal(a.payloadHash[:], e.open.PayloadHash)", "bytes.Equal(a.payloadHash[:], nil)"},
-		},
+		}},
 		cells: "B7/sigkill/key/*,B8/sigkill/key/*",
 	},
 	{
-		name: "Finish changes an attempt that is closed or somebody else's", file: "outbox/attempt.go",
-		edits: []edit{{
+		name: "Finish changes an attempt that is closed or somebody else's",
+		patch: patch{"outbox/attempt.go", []edit{{
 			"AND a.provider_key = i.provider_key AND a.stage = 'sending'\n        AND (a.worker = i.worker OR i.stage = 'accepted')",
 			"AND a.provider_key = i.provider_key",
-		}},
+		}}},
 		cells: "B4/sigstop/plain/retry,B4/sigstop/plain/drop",
 	},
 	{
-		name: "Begin after the send", file: "outbox/deliver.go",
-		edits: []edit{
+		name: "Begin after the send",
+		patch: patch{"outbox/deliver.go", []edit{
 			{"begun, err := d.begin(ctx, a.beginning)", "receipt, failure := send(ctx)\n\tbegun, err := d.begin(ctx, a.beginning)"},
 			{
 				"return d.send(ctx, a, send)\n}\n\n// send hands",
 				"return d.send(ctx, a, func(context.Context) (providers.Receipt, error) { return receipt, failure })\n}\n\n// send hands",
 			},
-		},
+		}},
 		cells: "B7/sigkill/plain/retry,B7/sigkill/key/*",
 	},
 	{
-		name: "a 503 of SendGrid counts as refused", file: "providers/sendgrid/provider.go",
-		edits: []edit{{
+		name: "a 503 of SendGrid counts as refused",
+		patch: patch{"providers/sendgrid/provider.go", []edit{{
 			"http.StatusTooManyRequests:       providers.Deferred,",
 			"http.StatusTooManyRequests:       providers.Deferred,\n\thttp.StatusServiceUnavailable: providers.Deferred,",
-		}},
+		}}},
 		cells: "B7/503/plain,B7/503/lag,B7/503/search",
 	},
 	{
-		name: "another attempt while in doubt (failover in doubt)", file: "outbox/outcome.go",
-		edits: []edit{{
+		name: "another attempt while in doubt (failover in doubt)",
+		patch: patch{"outbox/outcome.go", []edit{{
 			"e.stage, e.status, e.evidence = StageSending, StatusUnknown, \"\"\n\t\te.reason = reasonInDoubt",
 			"e.stage, e.status, e.nextAttempt = StageDeferred, StatusQueued, time.Second",
-		}},
+		}}},
 		cells: "B7/reset/plain/*,B7/reset/key/*",
 	},
 	{
-		name: "a resend after a doubt is not flagged", file: "outbox/attempt.go",
-		edits: []edit{{"WHERE u.email_id = e.id AND u.stage = 'unknown'", "WHERE u.email_id = e.id AND u.stage = 'never'"}},
+		name:  "a resend after a doubt is not flagged",
+		patch: patch{"outbox/attempt.go", []edit{{"WHERE u.email_id = e.id AND u.stage = 'unknown'", "WHERE u.email_id = e.id AND u.stage = 'never'"}}},
 		cells: "B7/sigkill/plain/retry,B4/sigkill/plain/retry",
 	},
 	{
-		name: "no look at the deadline before the last byte", file: "outbox/deliver.go",
-		edits: []edit{{"return a.deadline.check()", "return nil"}},
+		name:  "no look at the deadline before the last byte",
+		patch: patch{"outbox/deliver.go", []edit{{"return a.deadline.check()", "return nil"}}},
 		cells: "B4/sigstop/plain/*",
 	},
 	{
-		name: "the message is rendered as of now, not as of the attempt", file: "providers/resend/render.go",
-		edits: []edit{
+		name: "the message is rendered as of now, not as of the attempt",
+		patch: patch{"providers/resend/render.go", []edit{
 			{"\t\"strings\"\n", "\t\"strings\"\n\t\"time\"\n"},
 			{"Headers: headers(m.Headers),", "Headers: headers(append(m.Headers, providers.Header{Name: \"X-At\", Value: time.Now().String()})),"},
-		},
+		}},
 		cells: "B7/sigkill/key/*,B8/sigkill/key/*",
 	},
 	{
-		name: "net/http may repeat a request (GetBody left set)", file: "providers/http.go",
-		edits: []edit{
+		name: "net/http may repeat a request (GetBody left set)",
+		patch: patch{"providers/http.go", []edit{
 			{"\t\"sync\"\n", "\t\"strings\"\n\t\"sync\"\n"},
 			{"req.GetBody = nil", "req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(strings.Repeat(\" \", size))), nil }"},
-		},
+		}},
 		test: suiteTest{"./providers", "TestPostIsMadeOnceWithAnIdempotencyKey"},
 	},
 	{
-		name: "the purge looks at a key's date and not at its email", file: "outbox/retention.go",
-		edits: []edit{{"e.ended_at IS NULL OR e.ended_at >", "e.ended_at >"}},
+		name:  "the purge looks at a key's date and not at its email",
+		patch: patch{"outbox/retention.go", []edit{{"e.ended_at IS NULL OR e.ended_at >", "e.ended_at >"}}},
 		test:  suiteTest{"./outbox", "TestIdempotencyTable"},
 	},
 }
@@ -210,41 +206,4 @@ func (k kill) verdict() string {
 		return "LIVES through " + k.tried
 	}
 	return "killed by " + k.by
-}
-
-// overlay writes what makes go build take the mutant's file in place of the
-// real one.
-func (m mutant) overlay(ctx context.Context, path string) (overlay string, err error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return "", err
-	}
-	source := filepath.Join(root, filepath.FromSlash(m.file))
-	text, err := os.ReadFile(source)
-	if err != nil {
-		return "", err
-	}
-	changed, err := m.apply(string(text))
-	if err != nil {
-		return "", err
-	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: path + ".go"}})
-	if err != nil {
-		return "", err
-	}
-	overlay = path + ".json"
-	return overlay, errors.Join(
-		os.WriteFile(path+".go", []byte(changed), 0o600), os.WriteFile(overlay, list, 0o600))
-}
-
-// apply makes the edits. Each must fit exactly once: a mutant that no longer
-// fits the source would kill nothing.
-func (m mutant) apply(text string) (string, error) {
-	for _, e := range m.edits {
-		if n := strings.Count(text, e.old); n != 1 {
-			return "", fmt.Errorf("%q is %d times in %s", e.old, n, m.file)
-		}
-		text = strings.Replace(text, e.old, e.new, 1)
-	}
-	return text, nil
 }

@@ -24,6 +24,7 @@ type Result struct {
 // lab is what all cells share.
 type lab struct {
 	program string
+	shifted string // the program for faults of the clock; empty: none of the cells has one
 	seed    uint64
 	verbose bool
 	bound   time.Duration // of the recovery
@@ -78,7 +79,11 @@ func (l *lab) experiment(ctx context.Context, c Cell) (h *History, log string, e
 		return h, "", err
 	}
 	defer db.drop(context.WithoutCancel(ctx))
-	x, err := newExperiment(c, l.program, db, l.log, l.coin(c))
+	program := l.program
+	if clockShifts[c.Fault] != "" {
+		program = l.shifted
+	}
+	x, err := newExperiment(c, program, db, l.log, l.coin(c))
 	if err != nil {
 		return h, "", err
 	}

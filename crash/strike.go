@@ -14,7 +14,7 @@ func (x *experiment) strike(ctx context.Context) error {
 		return nil // it has, by being reached
 	}
 	switch x.cell.Fault {
-	case Kill:
+	case Kill, Ahead, Behind:
 		return x.killWithSuccessor(ctx)
 	case Restart:
 		x.first.kill()

@@ -91,7 +91,11 @@ func (d *deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 // NextRetry spaces the runs of a job that failed for reasons of its own, such
 // as a database that was away. Attempts are spaced by the emails table.
 func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
-	return time.Now().Add(backoff(len(job.Errors) + 1))
+	now := time.Now()
+	if d.session != nil {
+		now = d.session.clock.Now()
+	}
+	return now.Add(backoff(len(job.Errors) + 1))
 }
 
 // Work runs one job.

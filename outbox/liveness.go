@@ -56,6 +56,8 @@ type session struct {
 	lost chan struct{}
 	// stop ends the watch.
 	stop context.CancelFunc
+	// clock is the database's.
+	clock clock
 }
 
 // errNoSessionLocks means that the connection does not keep a session, as
@@ -106,6 +108,7 @@ SELECT EXISTS (
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND pid = pg_backend_pid() AND granted)`
 	sqlBackend        = `SELECT pg_backend_pid()`
+	sqlLook           = `SELECT pg_backend_pid(), clock_timestamp()`
 	sqlRegisterWorker = `INSERT INTO outbox.workers (id, lock_key, host, pid, version) VALUES ($1, $2, $3, $4, $5)`
 	sqlEndWorker      = `UPDATE outbox.workers SET ended_at = now() WHERE id = $1 AND ended_at IS NULL`
 )
@@ -124,6 +127,9 @@ func (s *session) register(ctx context.Context, pool *pgxpool.Pool, version stri
 		}
 	}
 	if err := s.checkOwn(ctx, pool); err != nil {
+		return err
+	}
+	if err := s.look(ctx); err != nil {
 		return err
 	}
 	_, err = s.conn.Exec(ctx, sqlRegisterWorker, s.id, lockKey(s.id), host, os.Getpid(), version)
@@ -178,13 +184,28 @@ func (s *session) watch(ctx context.Context) {
 		// Waiting for a reply longer than Postgres waits for us would mean to
 		// go on while others think that we are dead.
 		bounded, cancel := context.WithTimeout(ctx, 4*time.Second)
-		var backend uint32
-		err := s.conn.QueryRow(bounded, sqlBackend).Scan(&backend)
+		err := s.look(bounded)
 		cancel()
-		if err != nil || backend != s.backend {
+		if err != nil {
 			return
 		}
 	}
+}
+
+// look checks that the session is still the one that took the lock, and reads
+// the database's clock.
+func (s *session) look(ctx context.Context) error {
+	var backend uint32
+	var now time.Time
+	asked := time.Now()
+	if err := s.conn.QueryRow(ctx, sqlLook).Scan(&backend, &now); err != nil {
+		return err
+	}
+	if backend != s.backend {
+		return errNoSessionLocks
+	}
+	s.clock.set(now, asked)
+	return nil
 }
 
 // owned reports whether the session still stands.

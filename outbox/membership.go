@@ -56,6 +56,10 @@ func (w *Worker) join(ctx context.Context, config *river.Config) (*Membership, e
 	}
 	m := &Membership{session: session, swept: make(chan struct{})}
 	config.ID = session.id
+	if config.Test.Time == nil {
+		// Meant for tests, and the only way to give River another clock.
+		config.Test.Time = &session.clock
+	}
 	if config.SoftStopTimeout == 0 {
 		// What has not ended by then is cut off, and is in doubt.
 		config.SoftStopTimeout = w.deliverer.cfg.SendTimeout + 5*time.Second

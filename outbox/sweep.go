@@ -214,17 +214,20 @@ func (s *sweeper) free(ctx context.Context, tx pgx.Tx, ids []int64, reason strin
 }
 
 // sqlOverdueJobs finds deliveries whose owner lives and has let its time pass,
-// as one that is paused for good: its attempt is past the deadline, or the job
-// runs longer than any delivery may.
+// as one that is paused for good or cut off: its attempt is past the deadline,
+// or the outcome is recorded and the job not done with, or the job runs longer
+// than any delivery may.
 const sqlOverdueJobs = `
 SELECT j.id FROM outbox.river_job j
 WHERE j.state = 'running' AND j.kind = 'deliver_email' AND (
     j.attempted_at < now() - $2::interval
     OR EXISTS (
         SELECT FROM outbox.attempts a
-        WHERE a.email_id = (j.args ->> 'email_id')::uuid AND a.stage = 'sending' AND a.in_doubt_at IS NULL
+        WHERE a.email_id = (j.args ->> 'email_id')::uuid
             AND a.worker = j.attempted_by[array_upper(j.attempted_by, 1)]
-            AND a.deadline < now() - $1::interval))`
+            AND CASE WHEN a.stage = 'sending' AND a.in_doubt_at IS NULL
+                THEN a.deadline < now() - $1::interval
+                ELSE coalesce(a.ended_at, a.in_doubt_at) BETWEEN j.attempted_at AND now() - $1::interval END))`
 
 func (s *sweeper) freeOverdue(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

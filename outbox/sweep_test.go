@@ -145,6 +145,10 @@ func TestSweepFreesOverdueJobs(t *testing.T) {
 	for name, sql := range map[string]string{
 		"attempt past its deadline": `INSERT INTO outbox.attempts (email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256)
 			SELECT id, 1, 'sendgrid', gen_random_uuid(), $1, now(), now() - interval '11 seconds', '' FROM outbox.emails`,
+		"cut off after a doubt was recorded": `WITH run AS (UPDATE outbox.river_job SET attempted_at = now() - interval '16 seconds')
+			INSERT INTO outbox.attempts
+			(email_id, number, provider, provider_key, worker, began_at, deadline, in_doubt_at, payload_sha256)
+			SELECT id, 1, 'sendgrid', gen_random_uuid(), $1, now() - interval '15 seconds', now(), now() - interval '11 seconds', '' FROM outbox.emails`,
 		"paused before it began": `UPDATE outbox.river_job SET attempted_at = now() - interval '1 hour' WHERE attempted_by = ARRAY[$1]`,
 	} {
 		d := newDelivering(t)
