@@ -107,12 +107,18 @@ func (d *doors) sql(body, key string) (submitted, error) {
 	return d.call(d.org, body, keyOrNull)
 }
 
-// call is the SQL door with every argument.
+// call is the SQL door with every argument. What the transaction did not write
+// itself is a replay.
 func (d *doors) call(org uuid.UUID, body string, key *string) (got submitted, err error) {
-	before := d.emails()
-	err = d.pool.QueryRow(context.Background(),
-		"SELECT outbox.enqueue_email(org => $1, message => $2::text::jsonb, idempotency_key => $3)", org, body, key).Scan(&got.id)
-	got.replayed = err == nil && before == d.emails()
+	ctx := context.Background()
+	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		const call = "SELECT outbox.enqueue_email(org => $1, message => $2::text::jsonb, idempotency_key => $3)"
+		if err := tx.QueryRow(ctx, call, org, body, key).Scan(&got.id); err != nil {
+			return err
+		}
+		const replayed = "SELECT xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid FROM outbox.emails WHERE id = $1"
+		return tx.QueryRow(ctx, replayed, got.id).Scan(&got.replayed)
+	})
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || !strings.HasPrefix(pgErr.Code, "OB") {
 		return got, err
@@ -147,13 +153,13 @@ SELECT replace(jsonb_build_object(
 )::text, e.id::text, 'ID')
 FROM outbox.emails e
 LEFT JOIN outbox.email_contents c ON c.email_id = e.id
-LEFT JOIN outbox.idempotency_keys k ON e.id = ANY (k.email_ids)
+LEFT JOIN outbox.idempotency_keys k ON k.org_id = e.org_id AND k.endpoint = 'POST /emails' AND k.key = $2
 LEFT JOIN outbox.river_job j ON j.args = jsonb_build_object('email_id', e.id)
 WHERE e.id = $1`
 
-func (d *doors) everything(id uuid.UUID) (stored map[string]any, err error) {
+func (d *doors) everything(id uuid.UUID, key string) (stored map[string]any, err error) {
 	var text string
-	if err := d.pool.QueryRow(context.Background(), sqlEverything, id).Scan(&text); err != nil {
+	if err := d.pool.QueryRow(context.Background(), sqlEverything, id, key).Scan(&text); err != nil {
 		return nil, err
 	}
 	return stored, json.Unmarshal([]byte(text), &stored)
@@ -194,7 +200,7 @@ func (d *doors) compare(t *rapid.T, m outbox.Message, number int) {
 		if err != nil || got.id == uuid.Nil || got.replayed {
 			t.Fatalf("%s: %+v, error %v; want a new email of %s", name, got, err, body)
 		}
-		stored, err := d.everything(got.id)
+		stored, err := d.everything(got.id, key)
 		if err != nil {
 			t.Fatal(err)
 		}
