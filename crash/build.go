@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/outboxd/outboxd/internal/testdb"
 )
 
 // moduleRoot is the folder of go.mod.
@@ -19,20 +22,29 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// buildWorker builds the worker program, with fault points and whatever more
-// the arguments say.
+// buildWorker builds the worker program as the arguments say, and like this one
+// with or without the race detector.
 func buildWorker(ctx context.Context, path string, args ...string) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
 	}
-	args = append(append([]string{"build", "-buildvcs=false", "-o", path}, args...), "./cmd/worker")
+	args = slices.Concat([]string{"build", "-buildvcs=false"}, testdb.RaceFlag(), []string{"-o", path}, args, []string{"./cmd/worker"})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the worker: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// buildPatched builds the worker with fault points from patched sources.
+func buildPatched(ctx context.Context, path string, patches ...patch) error {
+	list, err := overlay(ctx, path, patches...)
+	if err != nil {
+		return err
+	}
+	return buildWorker(ctx, path, "-tags", "faults", "-overlay", list)
 }
 
 // workspace is a temporary folder that the servers' own user can reach too.

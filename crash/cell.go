@@ -197,9 +197,9 @@ func (c Cell) fits(pattern string) bool {
 	return true
 }
 
-// AllPairs picks few cells such that what belongs together meets: each fault
-// with each class of boundaries; each kind of faults with each kind of provider
-// and each policy; each kind of provider with each policy; and each boundary.
+// AllPairs picks few cells such that what belongs together meets: each sort of
+// faults with each class of boundaries, each kind of provider and each policy;
+// each kind of provider with each policy; and each boundary and each fault once.
 func AllPairs(cells []Cell) []Cell {
 	missing := map[[2]string]bool{}
 	for _, c := range cells {
@@ -235,7 +235,7 @@ func (c Cell) pairs() [][2]string {
 	if c.byProvider() {
 		fault = sort
 	}
-	return [][2]string{{class, fault}, {sort, kind}, {sort, policy}, {kind, policy}, {string(c.At)}}
+	return [][2]string{{class, sort}, {sort, kind}, {sort, policy}, {kind, policy}, {string(c.At)}, {fault}}
 }
 
 // sort is the sort of fault.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -14,9 +15,14 @@ const clockShiftVar = "OUTBOXD_CLOCK_SHIFT"
 // their pace, as real ones do: what measures durations is not touched.
 var clockShifts = map[Fault]string{Ahead: "600", Behind: "-600"}
 
+// shiftsClocks reports whether one of the cells sets clocks off.
+func shiftsClocks(cells []Cell) bool {
+	return slices.ContainsFunc(cells, func(c Cell) bool { return clockShifts[c.Fault] != "" })
+}
+
 // buildShifted builds the worker with a standard library whose clock can be set
 // off. Nothing else can: Go reads the clock without the C library.
-func buildShifted(ctx context.Context, path string) error {
+func buildShifted(ctx context.Context, path string, patches ...patch) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return err
@@ -39,9 +45,5 @@ func buildShifted(ctx context.Context, path string) error {
 
 func unixTime(`},
 	}}
-	overlay, err := clock.overlay(ctx, path+"-clock")
-	if err != nil {
-		return err
-	}
-	return buildWorker(ctx, path, "-tags", "faults", "-overlay", overlay)
+	return buildPatched(ctx, path, append(patches, clock)...)
 }

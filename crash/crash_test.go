@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/outboxd/outboxd/internal/testdb"
 )
 
 // The fault points are in the program that the matrix runs, and not in the one
@@ -17,7 +15,7 @@ func TestReleaseHasNoFaultPoints(t *testing.T) {
 	dir := t.TempDir()
 	for tags, want := range map[string]bool{"": false, "faults": true} {
 		path := filepath.Join(dir, "worker"+tags)
-		if err := buildWorker(t.Context(), path, append(testdb.RaceFlag(), "-tags="+tags)...); err != nil {
+		if err := buildWorker(t.Context(), path, "-tags="+tags); err != nil {
 			t.Fatal(err)
 		}
 		program, err := os.ReadFile(path)
@@ -49,6 +47,15 @@ func TestMutantsApply(t *testing.T) {
 		if m.cells != "" && len(Select(Matrix(), m.cells)) == 0 {
 			t.Errorf("%s: no cell fits %s", m.name, m.cells)
 		}
+	}
+}
+
+// The part of the matrix that shows all pairs: I1, I3, I4, I7, I8, I10, I11.
+func TestShortMatrix(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if code := run([]string{"-short", "-parallel", "6"}, &out, &out); code != 0 {
+		t.Errorf("exit %d:\n%s", code, out.String())
 	}
 }
 

@@ -184,11 +184,9 @@ func (o options) open(ctx context.Context, dir string, cells []Cell) (l *lab, st
 		if c.Fault == Crash {
 			crashing++
 		}
-		if clockShifts[c.Fault] != "" {
-			l.shifted = workerPath(dir, "shifted")
-		}
 	}
-	if l.shifted != "" {
+	if shiftsClocks(cells) {
+		l.shifted = workerPath(dir, "shifted")
 		if err := buildShifted(ctx, l.shifted); err != nil {
 			return nil, nil, err
 		}

@@ -90,6 +90,11 @@ var mutants = []mutant{
 		cells: "B7/sigkill/key/*,B8/sigkill/key/*",
 	},
 	{
+		name:  "River goes by the clock of its process",
+		patch: patch{"outbox/membership.go", []edit{{"config.Test.Time = &session.clock", "_ = &session.clock"}}},
+		cells: "B4/ahead/plain/*",
+	},
+	{
 		name: "net/http may repeat a request (GetBody left set)",
 		patch: patch{"providers/http.go", []edit{
 			{"\t\"sync\"\n", "\t\"strings\"\n\t\"sync\"\n"},
@@ -133,23 +138,23 @@ func (l *lab) hunt(ctx context.Context, dir string, parallel int, out io.Writer)
 }
 
 func (l *lab) huntOne(ctx context.Context, m mutant, path string, parallel int) (kill, error) {
-	overlay, err := m.overlay(ctx, path)
-	if err != nil {
-		return kill{}, err
-	}
 	if m.cells == "" {
-		return l.huntInSuite(ctx, m, overlay, path)
+		return l.huntInSuite(ctx, m, path)
 	}
-	return l.huntInMatrix(ctx, m, overlay, path, parallel)
+	return l.huntInMatrix(ctx, m, path, parallel)
 }
 
-func (l *lab) huntInMatrix(ctx context.Context, m mutant, overlay, path string, parallel int) (kill, error) {
+func (l *lab) huntInMatrix(ctx context.Context, m mutant, path string, parallel int) (kill, error) {
+	cells := Select(Matrix(), m.cells)
 	sick := *l
-	sick.program, sick.bound = path, mutantBound
-	if err := buildWorker(ctx, sick.program, "-tags", "faults", "-overlay", overlay); err != nil {
+	sick.program, sick.shifted, sick.bound = path, path, mutantBound
+	build := buildPatched
+	if shiftsClocks(cells) {
+		build = buildShifted
+	}
+	if err := build(ctx, path, m.patch); err != nil {
 		return kill{}, err
 	}
-	cells := Select(Matrix(), m.cells)
 	k := kill{mutant: m.name, tried: fmt.Sprintf("%d cells", len(cells))}
 	sick.runAll(ctx, cells, parallel, func(r Result) {
 		if r.Verdict == Red && k.by == "" {
@@ -159,14 +164,18 @@ func (l *lab) huntInMatrix(ctx context.Context, m mutant, overlay, path string, 
 	return k, nil
 }
 
-func (l *lab) huntInSuite(ctx context.Context, m mutant, overlay, path string) (kill, error) {
+func (l *lab) huntInSuite(ctx context.Context, m mutant, path string) (kill, error) {
 	root, err := moduleRoot(ctx)
+	if err != nil {
+		return kill{}, err
+	}
+	list, err := overlay(ctx, path, m.patch)
 	if err != nil {
 		return kill{}, err
 	}
 	// Built first, so that a mutant that does not compile is not taken for a
 	// failed test.
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", path, m.test.pkg)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", list, "-o", path, m.test.pkg)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return kill{}, fmt.Errorf("build the test: %w\n%s", err, out)
@@ -174,7 +183,7 @@ func (l *lab) huntInSuite(ctx context.Context, m mutant, overlay, path string) (
 	s := <-l.shared
 	defer func() { l.shared <- s }()
 	test := exec.CommandContext(ctx, path, "-test.run", "^"+m.test.name+"$")
-	test.Dir = filepath.Join(root, m.test.pkg)
+	test.Dir = filepath.Dir(path) // for what a test that fails leaves behind
 	test.Env = append(os.Environ(), "DATABASE_URL="+s.url.String())
 	k := kill{mutant: m.name, tried: m.test.name}
 	out, err := test.CombinedOutput()

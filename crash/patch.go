@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,32 +19,38 @@ type patch struct {
 
 type edit struct{ old, new string }
 
-// overlay writes the changed file and the list of replacements for go build.
-// Both begin with path.
-func (p patch) overlay(ctx context.Context, path string) (overlay string, err error) {
-	source := filepath.FromSlash(p.file)
-	if !filepath.IsAbs(source) {
-		root, err := moduleRoot(ctx)
+// overlay writes the changed files of patches and the list of replacements for
+// go build. Their names begin with path.
+func overlay(ctx context.Context, path string, patches ...patch) (list string, err error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for i, p := range patches {
+		source := filepath.FromSlash(p.file)
+		if !filepath.IsAbs(source) {
+			source = filepath.Join(root, source)
+		}
+		text, err := os.ReadFile(source)
 		if err != nil {
 			return "", err
 		}
-		source = filepath.Join(root, source)
+		changed, err := p.apply(string(text))
+		if err != nil {
+			return "", err
+		}
+		replace[source] = fmt.Sprintf("%s-%d.go", path, i)
+		if err := os.WriteFile(replace[source], []byte(changed), 0o600); err != nil {
+			return "", err
+		}
 	}
-	text, err := os.ReadFile(source)
+	content, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
-	changed, err := p.apply(string(text))
-	if err != nil {
-		return "", err
-	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: path + ".go"}})
-	if err != nil {
-		return "", err
-	}
-	overlay = path + ".json"
-	return overlay, errors.Join(
-		os.WriteFile(path+".go", []byte(changed), 0o600), os.WriteFile(overlay, list, 0o600))
+	list = path + ".json"
+	return list, os.WriteFile(list, content, 0o600)
 }
 
 // apply makes the edits. Each must fit exactly once: a patch that no longer
