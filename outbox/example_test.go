@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +27,7 @@ func ExampleClient_EnqueueTx() {
 
 	client, err := outbox.NewClient(nil, outbox.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	order := func(orderID string) (outbox.Receipt, error) {
 		var receipt outbox.Receipt
@@ -52,11 +51,11 @@ func ExampleClient_EnqueueTx() {
 
 	first, err := order("1001")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	again, err := order("1001") // the application did not see the first answer
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println("the same email:", first.IDs[0] == again.IDs[0])
 	fmt.Println("replayed:", first.Replayed, again.Replayed)
@@ -72,7 +71,7 @@ func ExampleClient_Enqueue_schedule() {
 	defer drop()
 	client, err := outbox.NewClient(pool, outbox.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	event := time.Now().Add(48 * time.Hour)
@@ -89,7 +88,7 @@ func ExampleClient_Enqueue_schedule() {
 		}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(receipt.StatusCode, len(receipt.IDs))
 
@@ -114,7 +113,7 @@ func ExampleClient_EnqueueManyTx() {
 	defer drop()
 	client, err := outbox.NewClient(nil, outbox.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	org := uuid.New()
@@ -136,7 +135,7 @@ func ExampleClient_EnqueueManyTx() {
 		return err
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output:
 	// 2 receipts
@@ -168,7 +167,7 @@ func ExampleWorker() {
 	sent := make(chan string)
 	worker, err := outbox.NewWorker(pool, outbox.WorkerConfig{Providers: []providers.Provider{printer{sent}}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx, nil) }()
@@ -205,25 +204,25 @@ func ExampleAddWorkers() {
 	}))
 	membership, err := outbox.AddWorkers(ctx, config, pool, outbox.WorkerConfig{Providers: []providers.Provider{printer{sent}}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	client, err := river.NewClient(riverpgxv5.New(pool), config)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := client.Start(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	if _, err := client.Insert(ctx, greetArgs{"Jane"}, nil); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(<-sent)
 	enqueueExample(ctx, pool, "Hello")
 	fmt.Println(<-sent)
 
 	if err := client.Stop(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	membership.Close(ctx) // after the client has stopped
 	// Output:
@@ -234,18 +233,18 @@ func ExampleAddWorkers() {
 func enqueueExample(ctx context.Context, pool *pgxpool.Pool, subject string) {
 	client, err := outbox.NewClient(pool, outbox.Config{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	_, err = client.Enqueue(ctx, outbox.Submission{Org: uuid.New(), Messages: []outbox.Message{{
 		From: "shop@example.com", To: []string{"jane@example.org"}, Subject: subject, Text: "It works.",
 	}}})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 }
 
 func mustExec(ctx context.Context, pool *pgxpool.Pool, sql string) {
 	if _, err := pool.Exec(ctx, sql); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 }
