@@ -98,8 +98,11 @@ func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) error {
 	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) {
 		return nil
 	}
-	found, refused := m.searchable(), m.Validate() != nil
-	if refused || slices.Equal(found, e.recipients) {
+	if err := m.Validate(); err != nil {
+		return nil //nolint:nilerr // route reports it
+	}
+	found := m.searchable()
+	if slices.Equal(found, e.recipients) {
 		return nil
 	}
 	if _, err := d.pool.Exec(ctx, sqlCorrectRecipients, e.ID, found); err != nil {
