@@ -107,6 +107,7 @@ func (o options) matrix(ctx context.Context, cells []Cell, out io.Writer) (*repo
 	if r.results, cells, err = o.resumed(cells); err != nil {
 		return nil, err
 	}
+	r.resumed = len(r.results)
 	raw := json.NewEncoder(io.Discard)
 	if o.results != "" {
 		f, err := os.Create(o.results)

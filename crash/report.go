@@ -14,6 +14,7 @@ import (
 type report struct {
 	options options
 	results []Result
+	resumed int // results that were taken from an earlier run
 	took    time.Duration
 	kills   []kill
 }
@@ -34,8 +35,11 @@ func (r *report) count() map[Verdict]int {
 
 func (r *report) summary() string {
 	n := r.count()
-	return fmt.Sprintf("%d cells in %v: %d green, %d RED, %d INVALID",
-		len(r.results), r.took.Round(time.Second), n[Green], n[Red], n[Invalid])
+	took := fmt.Sprintf("in %v", r.took.Round(time.Second))
+	if r.resumed > 0 {
+		took = fmt.Sprintf("(%d of them in an earlier run)", r.resumed)
+	}
+	return fmt.Sprintf("%d cells %s: %d green, %d RED, %d INVALID", len(r.results), took, n[Green], n[Red], n[Invalid])
 }
 
 // preface and limits are the parts of the report that no run changes.

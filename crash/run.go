@@ -43,7 +43,6 @@ const tries = 3
 func (l *lab) run(ctx context.Context, c Cell) Result {
 	r := l.try(ctx, c)
 	for n := 1; n < tries && r.Verdict == Invalid && ctx.Err() == nil; n++ {
-		l.log.forget(c)
 		r = l.try(ctx, c)
 	}
 	return r
@@ -51,6 +50,7 @@ func (l *lab) run(ctx context.Context, c Cell) Result {
 
 func (l *lab) try(ctx context.Context, c Cell) Result {
 	began := time.Now()
+	l.log.forget(c) // what was accepted in an earlier try, or for a mutant, is not of this one
 	h, log, err := l.experiment(ctx, c)
 	r := Result{Cell: c, Outcome: h.Outcome()}
 	if r.Verdict, r.Wrong = Judge(h); err != nil {
