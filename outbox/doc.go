@@ -2,8 +2,9 @@
 // machine, and the River workers that deliver what it holds.
 //
 // An application submits an email with [Client.Enqueue], or inside its own
-// transaction with [Client.EnqueueTx]. Idempotency key, email and River job
-// commit together. A [Worker] takes each email through attempts:
+// transaction with [Client.EnqueueTx] and [Client.EnqueueManyTx]. Idempotency
+// key, email and River job commit together. A [Worker] takes each email through
+// attempts:
 //
 //	Begin   commits an attempt with its provider key, before any byte leaves
 //	Send    hands the message over; no transaction or connection is held
