@@ -81,7 +81,7 @@ func always(outcomes ...string) Promise {
 
 var (
 	dies     = []Fault{Kill, Restart, Ahead, Behind}
-	forgets  = []Fault{Kill, Restart, Ahead, Behind, Panic}
+	forgets  = slices.Concat(dies, []Fault{Panic})
 	survives = []Fault{Term, Panic, Terminate, Crash}
 	refusals = []Fault{"400", "554"}
 	deferred = []Fault{"429", "451"}

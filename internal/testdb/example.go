@@ -14,11 +14,7 @@ func Example() (pool *pgxpool.Pool, drop func()) {
 	if err := process.start(); err != nil {
 		panic(err)
 	}
-	name, err := process.create(ctx, process.ownPrefix())
-	if err != nil {
-		panic(err)
-	}
-	url, err := withDatabase(process.url, name)
+	name, url, err := process.create(ctx, process.ownPrefix())
 	if err != nil {
 		panic(err)
 	}

@@ -121,14 +121,15 @@ func (s *suite) ownPrefix() string { return prefix + s.id + "_" }
 // keptPrefix begins the names of databases that no sweep touches.
 func (s *suite) keptPrefix() string { return keptPrefix + s.id + "_" }
 
-// create copies the template and returns the new database's name.
-func (s *suite) create(ctx context.Context, prefix string) (string, error) {
-	name := prefix + strconv.FormatInt(s.count.Add(1), 10)
-	_, err := s.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template))
-	if err != nil {
-		return "", fmt.Errorf("creating a database: %w", err)
+// create copies the template and returns the new database's name and its
+// connection string.
+func (s *suite) create(ctx context.Context, prefix string) (name, url string, err error) {
+	name = prefix + strconv.FormatInt(s.count.Add(1), 10)
+	if _, err := s.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template)); err != nil {
+		return "", "", fmt.Errorf("creating a database: %w", err)
 	}
-	return name, nil
+	url, err = withDatabase(s.url, name)
+	return name, url, err
 }
 
 // drop removes a database and disconnects whoever still uses it.
@@ -146,11 +147,7 @@ func (s *suite) sharedPool(ctx context.Context) (*pgxpool.Pool, error) {
 	if s.shared != nil {
 		return s.shared, nil
 	}
-	name, err := s.create(ctx, s.ownPrefix())
-	if err != nil {
-		return nil, err
-	}
-	url, err := withDatabase(s.url, name)
+	name, url, err := s.create(ctx, s.ownPrefix())
 	if err != nil {
 		return nil, err
 	}

@@ -109,11 +109,7 @@ func newURL(t testing.TB, s *suite) string {
 	if keep {
 		prefix = s.keptPrefix()
 	}
-	name, err := s.create(t.Context(), prefix)
-	if err != nil {
-		t.Fatalf("testdb: %v", err)
-	}
-	url, err := withDatabase(s.url, name)
+	name, url, err := s.create(t.Context(), prefix)
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}

@@ -122,7 +122,7 @@ func copyOnce(ctx context.Context, s *suite) error {
 	err := s.start()
 	if err == nil {
 		var name string
-		if name, err = s.create(ctx, s.ownPrefix()); err == nil {
+		if name, _, err = s.create(ctx, s.ownPrefix()); err == nil {
 			err = s.drop(ctx, name)
 		}
 	}
@@ -170,11 +170,11 @@ func TestSweepDropsWhatDeadProcessesLeft(t *testing.T) {
 	schema := testSchema(func(context.Context, string) error { return nil })
 	alive := startSuite(t, running(t).url, schema)
 	dead := startSuite(t, running(t).url, testSchema(func(context.Context, string) error { return nil }))
-	kept, err := alive.create(ctx, alive.ownPrefix())
+	kept, _, err := alive.create(ctx, alive.ownPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost, err := dead.create(ctx, dead.ownPrefix())
+	lost, _, err := dead.create(ctx, dead.ownPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func BenchmarkNew(b *testing.B) {
 	running(b)
 	for b.Loop() {
 		s := running(b)
-		name, err := s.create(b.Context(), s.ownPrefix())
+		name, _, err := s.create(b.Context(), s.ownPrefix())
 		if err == nil {
 			err = s.drop(b.Context(), name)
 		}
