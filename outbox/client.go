@@ -50,6 +50,8 @@ type Client struct {
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
 	gate keyGate
+	// lanes counts what orgs have waiting.
+	lanes lanes
 }
 
 // NewClient returns a client on a pool. The pool may be nil for an application

@@ -237,10 +237,11 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	if len(emails) == 0 {
 		return nil
 	}
-	if err := insertEmails(ctx, tx, emails); err != nil {
+	// The jobs first: their lanes depend on what was waiting before.
+	if err := c.insertJobs(ctx, tx, emails); err != nil {
 		return err
 	}
-	return c.insertJobs(ctx, tx, emails)
+	return insertEmails(ctx, tx, emails)
 }
 
 // claimKeys returns the submissions that are to be stored. For each of the
@@ -424,12 +425,16 @@ func findKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (map[keyScope]*s
 
 // insertJobs adds one River job per email, in the same transaction.
 func (c *Client) insertJobs(ctx context.Context, tx pgx.Tx, emails []emailRow) error {
+	lanes, err := c.lanes.next(ctx, tx, emails)
+	if err != nil {
+		return err
+	}
 	params := make([]river.InsertManyParams, len(emails))
 	for i, e := range emails {
 		params[i] = river.InsertManyParams{
 			Args: deliverArgs{EmailID: e.id},
 			InsertOpts: &river.InsertOpts{
-				Priority:    int(e.message.Priority.rank()),
+				Priority:    lanes[i],
 				Queue:       Queue,
 				ScheduledAt: e.message.ScheduledAt,
 			},
