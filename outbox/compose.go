@@ -9,15 +9,20 @@ import (
 	"github.com/outboxd/outboxd/providers"
 )
 
-// compose parses a message into the form that adapters render. Messages that
-// came through SQL are checked here for the first time in depth.
-//
-// An address in several lists stays in the first of To, Cc and Bcc: providers
-// refuse the whole message otherwise, or send it twice.
+// compose checks a message and parses it. Messages that came through SQL are
+// checked here for the first time in depth.
 func (m *Message) compose() (providers.Message, error) {
 	if err := m.Validate(); err != nil {
 		return providers.Message{}, err
 	}
+	return m.parse()
+}
+
+// parse brings a valid message into the form that adapters render.
+//
+// An address in several lists stays in the first of To, Cc and Bcc: providers
+// refuse the whole message otherwise, or send it twice.
+func (m *Message) parse() (providers.Message, error) {
 	out := providers.Message{Subject: m.Subject, HTML: m.HTML, Text: m.Text}
 	var err error
 	if out.From, err = parseAddress(m.From); err != nil {

@@ -174,21 +174,14 @@ type attempt struct {
 func (d *deliverer) render(
 	e *delivery, p providers.Provider, m providers.Message, key uuid.UUID, date time.Time,
 ) (*attempt, error) {
-	limits := p.Capabilities()
-	if n := len(m.To) + len(m.Cc) + len(m.Bcc); limits.MaxRecipients > 0 && n > limits.MaxRecipients {
-		return nil, fmt.Errorf("%s takes at most %d recipients, not %d", p.Name(), limits.MaxRecipients, n)
-	}
 	request := providers.Request{Key: key.String(), Date: date, Message: m}
-	payload, err := p.Render(request)
+	payload, err := render(p, request)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(providers.AsError(err)))
-	}
-	if limits.MaxBytes > 0 && len(payload) > limits.MaxBytes {
-		return nil, fmt.Errorf("%s takes at most %d bytes, the message has %d", p.Name(), limits.MaxBytes, len(payload))
+		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(err))
 	}
 	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
 		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.worker,
-		date: date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
+		date: date, budget: d.cfg.SendTimeout + p.Capabilities().FinalTimeout, payloadHash: sha256.Sum256(payload),
 	}}
 	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
 	return a, nil

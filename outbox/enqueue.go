@@ -251,11 +251,11 @@ func (c *Client) claimKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (wo
 	first := map[keyScope]bool{}
 	for _, p := range batch {
 		switch {
-		case p.IdempotencyKey == "" && p.timeErr != nil:
-			p.err = p.timeErr
+		case p.IdempotencyKey == "" && p.lateErr != nil:
+			p.err = p.lateErr
 		case p.IdempotencyKey == "":
 			won = append(won, p)
-		case p.timeErr != nil || first[p.scope()]:
+		case p.lateErr != nil || first[p.scope()]:
 			look = append(look, p)
 		default:
 			first[p.scope()] = true
@@ -377,8 +377,8 @@ func replay(ctx context.Context, tx pgx.Tx, batch []*pending) error {
 
 func (p *pending) match(k *storedKey) (Receipt, error) {
 	if k == nil {
-		if p.timeErr != nil {
-			return Receipt{}, p.timeErr
+		if p.lateErr != nil {
+			return Receipt{}, p.lateErr
 		}
 		// The key expired between the claim and the look.
 		return Receipt{}, ErrSubmissionInProgress

@@ -56,23 +56,18 @@ func (d *deliverer) route(ctx context.Context, e *delivery, m providers.Message)
 
 // candidates are the providers that the email may go to, the next one first.
 func (d *deliverer) candidates(e *delivery) ([]providers.Provider, error) {
-	if pinned := e.Message.Provider; pinned != "" {
-		p := d.provider(pinned)
-		if p == nil {
-			return nil, fmt.Errorf("provider %q is not configured", pinned)
-		}
-		return []providers.Provider{p}, nil
+	list, err := pinned(d.cfg.Providers, e.Message.Provider)
+	if err != nil {
+		return nil, err
 	}
-	first := int(e.attempts) % len(d.cfg.Providers)
-	return slices.Concat(d.cfg.Providers[first:], d.cfg.Providers[:first]), nil
+	first := int(e.attempts) % len(list)
+	return slices.Concat(list[first:], list[:first]), nil
 }
 
 // provider returns the configured provider of that name, or nil.
 func (d *deliverer) provider(name string) providers.Provider {
-	for _, p := range d.cfg.Providers {
-		if p.Name() == name {
-			return p
-		}
+	if list, err := pinned(d.cfg.Providers, name); err == nil && name != "" {
+		return list[0]
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   RESEND_BASE_URL              another host that speaks Resend's API
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
+  OUTBOXD_RESEND_RATE          at most so many emails by all workers: 100/s, 600/m or 5000/h; unset: no bound
+  OUTBOXD_SENDGRID_RATE        the same for the provider sendgrid
+  OUTBOXD_SMTP_RATE            the same for the provider smtp
   OUTBOXD_ADDR                 where the API listens (:8080)
   OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)
