@@ -27,7 +27,9 @@ func TestMessageThatNoProviderCarries(t *testing.T) {
 	large := func(m *outbox.Message) {
 		m.Attachments = []outbox.Attachment{{Filename: "a", Content: make([]byte, 25<<20)}}
 	}
-	unnamed := func(m *outbox.Message) { m.Attachments = []outbox.Attachment{{Filename: "a", ContentType: "a/b; =", Content: []byte("x")}} }
+	unnamed := func(m *outbox.Message) {
+		m.Attachments = []outbox.Attachment{{Filename: "a", ContentType: "a/b; =", Content: []byte("x")}}
+	}
 	sendGrid, resend := newSendGrid(t, "http://127.0.0.1"), newResend(t, "http://127.0.0.1")
 	relay := newSMTP(t, providertest.NewSMTP(t, providertest.SMTPOptions{}))
 	for _, test := range []struct {

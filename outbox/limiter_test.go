@@ -116,7 +116,7 @@ func TestLimiterWithoutTurns(t *testing.T) {
 		if _, err := l.wait(ctx, 2, time.Millisecond); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second) // fake time
 		synctest.Wait()
 		if l.running {
 			t.Error("it runs on with nobody in line")
