@@ -65,3 +65,22 @@ func parseList(addresses []string, seen map[string]bool) ([]providers.Address, e
 	}
 	return out, nil
 }
+
+// RepeatedRecipients are those of To, Cc and Bcc that get no mail of their own
+// because the same address comes before them, in any case of letters.
+func (m *Message) RepeatedRecipients() []string {
+	seen := map[string]bool{}
+	var repeated []string
+	for _, s := range slices.Concat(m.To, m.Cc, m.Bcc) {
+		address, err := parseAddress(s)
+		if err != nil {
+			continue // such an email fails, with the address for a reason
+		}
+		if lower := strings.ToLower(address.Email); seen[lower] {
+			repeated = append(repeated, s)
+		} else {
+			seen[lower] = true
+		}
+	}
+	return repeated
+}

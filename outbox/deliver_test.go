@@ -448,6 +448,10 @@ func TestMessageArrivesWhole(t *testing.T) {
 	if diff := cmp.Diff([]string{"jane@example.org", "joe@example.org", "ann@example.org"}, accepted[0].To); diff != "" {
 		t.Errorf("recipients (-want +got):\n%s", diff)
 	}
+	message := d.get(id).Message
+	if diff := cmp.Diff([]string{"JANE@example.org", "joe@example.org"}, message.RepeatedRecipients()); diff != "" {
+		t.Errorf("repeated recipients (-want +got):\n%s", diff)
+	}
 	for _, want := range []string{"X-Order: 7", "List-Unsubscribe: <https://example.com/u>", "empty.txt", "b.bin"} {
 		if !bytes.Contains(accepted[0].Body, []byte(want)) {
 			t.Errorf("the message has no %q", want)
