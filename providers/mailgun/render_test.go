@@ -2,6 +2,7 @@ package mailgun_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -30,7 +31,7 @@ func form(t testing.TB, payload []byte) []field {
 	var fields []field
 	for {
 		part, err := reader.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return fields
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -71,7 +72,7 @@ func parseMailgun(r Seen) (mailgunForm, error) {
 	reader := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
 	for {
 		part, err := reader.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return form, nil
 		}
 		if err != nil {
@@ -196,8 +197,8 @@ func badMailgunHeader(f mailgunForm) string {
 // mailgunID returns the id of a message that names one: id@domain in angle
 // brackets.
 func mailgunID(header string) string {
-	id, ok := strings.CutPrefix(header, "<")
-	if id, ok = strings.CutSuffix(id, ">"); !ok || strings.Count(id, "@") != 1 {
+	id := strings.TrimSuffix(strings.TrimPrefix(header, "<"), ">")
+	if header != "<"+id+">" || strings.Count(id, "@") != 1 {
 		return ""
 	}
 	return id
