@@ -13,18 +13,23 @@ import (
 type Dialect struct {
 	// Name is the service's name.
 	Name string
-	// Path is where messages are posted.
+	// Path is where messages are posted: a pattern of [path.Match].
 	Path string
 	// Keys says how idempotency keys are treated; the zero value: not at all.
 	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
+	// Search is the service's search by the reference; nil where there is none.
+	Search *Search
 }
 
 // Parsed is what the service makes of a request.
 type Parsed struct {
 	// Reference is the attempt's key.
 	Reference string
+	// ID is the name that the request gives its message; empty where the
+	// service makes one up.
+	ID string
 	// Refusal is what the service itself refuses the request with; the zero
 	// Reaction lets it pass.
 	Refusal Reaction

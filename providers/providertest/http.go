@@ -9,6 +9,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,7 @@ type Seen struct {
 	At     time.Time
 	Method string
 	Path   string
+	Query  url.Values
 	Header http.Header
 	// Connection is the client's end. Requests on one connection share it.
 	Connection string
@@ -41,10 +44,11 @@ type HTTP struct {
 	life    *life
 	keys    *keys
 
-	mu      sync.Mutex
-	seen    []Seen
-	receive func(Seen) Intake
-	respond func(Seen) Reaction
+	mu       sync.Mutex
+	seen     []Seen
+	receive  func(Seen) Intake
+	respond  func(Seen) Reaction
+	searches searches
 }
 
 // Intake is how much of a request's body is read.
@@ -158,11 +162,12 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer p.life.leave()
-	r := Seen{
-		Number: p.began(), At: time.Now(),
-		Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone(),
-		Connection: req.RemoteAddr,
+	if p.isSearch(req) {
+		p.serveSearch(w, req)
+		return
 	}
+	r := newSeen(req)
+	r.Number = p.began()
 	p.note(r)
 	receive, respond := p.script()
 	if in := receive(r); in.partial {
@@ -187,6 +192,14 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 	p.react(w, do)
 }
 
+// newSeen returns what is known of a request before its body is read.
+func newSeen(req *http.Request) Seen {
+	return Seen{
+		At: time.Now(), Method: req.Method, Path: req.URL.Path, Query: req.URL.Query(),
+		Header: req.Header.Clone(), Connection: req.RemoteAddr,
+	}
+}
+
 // react carries a reaction out.
 func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 	do.pause(p.life.over())
@@ -203,7 +216,7 @@ func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 // take accepts r unless the service itself would refuse it or knows its key,
 // and adds the service's answer to do unless do has one.
 func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
-	if r.Method != http.MethodPost || r.Path != p.dialect.Path {
+	if matched, _ := path.Match(p.dialect.Path, r.Path); r.Method != http.MethodPost || !matched {
 		return Reply(http.StatusNotFound, "")
 	}
 	if !parsed.Refusal.ordinary() {
@@ -211,6 +224,9 @@ func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
 	}
 	id, processed, refusal := p.keys.admit(r, func() string {
 		return p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: r.Body}, func(n int) string {
+			if parsed.ID != "" {
+				return parsed.ID
+			}
 			return fmt.Sprintf("%s-%d", p.dialect.Name, n)
 		}).ID
 	})

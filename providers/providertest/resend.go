@@ -117,7 +117,7 @@ func isResendMailbox(s string) bool {
 	if err != nil {
 		return false
 	}
-	return strings.IndexFunc(a.Address, func(r rune) bool { return r > '~' }) < 0
+	return isASCII(a.Address)
 }
 
 var resendTag = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
@@ -151,9 +151,5 @@ func badResendFile(m resendMail) string {
 }
 
 func resendError(status int, name, message string) Reaction {
-	body, err := json.Marshal(map[string]any{"statusCode": status, "name": name, "message": message})
-	if err != nil {
-		panic(err) // of numbers and strings
-	}
-	return Reply(status, string(body)).With("Content-Type", "application/json")
+	return replyJSON(status, map[string]any{"statusCode": status, "name": name, "message": message})
 }

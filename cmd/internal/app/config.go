@@ -38,6 +38,8 @@ type Config struct {
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
+	Postmark PostmarkConfig `envPrefix:"POSTMARK_"`
+	Mailgun  MailgunConfig  `envPrefix:"MAILGUN_"`
 	SMTP     SMTPConfig
 }
 
@@ -67,12 +69,29 @@ type RatesConfig struct {
 type SendGridConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // ResendConfig configures the provider resend.
 type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+}
+
+// PostmarkConfig configures the provider postmark.
+type PostmarkConfig struct {
+	ServerToken   string `env:"SERVER_TOKEN"`
+	BaseURL       string `env:"BASE_URL"`
+	MessageStream string `env:"MESSAGE_STREAM"`
+	Sandbox       bool   `env:"SANDBOX"`
+}
+
+// MailgunConfig configures the provider mailgun.
+type MailgunConfig struct {
+	APIKey  string `env:"API_KEY"`
+	Domain  string `env:"DOMAIN"`
+	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // SMTPConfig configures the provider smtp.

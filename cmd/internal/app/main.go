@@ -59,11 +59,20 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
-  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, smtp
+  OUTBOXD_PROVIDERS            providers in order of preference: mailgun, postmark, resend, sendgrid, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
+  SENDGRID_SANDBOX             true: SendGrid checks mails and delivers none (false)
   RESEND_API_KEY               for the provider resend
   RESEND_BASE_URL              another host that speaks Resend's API
+  POSTMARK_SERVER_TOKEN        for the provider postmark: the token of a server, not of the account
+  POSTMARK_BASE_URL            another host that speaks Postmark's API
+  POSTMARK_MESSAGE_STREAM      the stream that mails go to (outbound)
+  POSTMARK_SANDBOX             true: Postmark checks mails and delivers none; needs no token (false)
+  MAILGUN_API_KEY              for the provider mailgun; a sending key cannot search for mails in doubt
+  MAILGUN_DOMAIN               the sending domain as Mailgun knows it, such as mg.example.com
+  MAILGUN_BASE_URL             another Mailgun host, such as https://api.eu.mailgun.net
+  MAILGUN_SANDBOX              true: Mailgun accepts mails and delivers none (false)
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
   OUTBOXD_RESEND_RATE          at most so many emails by all workers: 100/s, 600/m or 5000/h; unset: no bound
