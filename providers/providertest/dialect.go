@@ -19,12 +19,19 @@ type Dialect struct {
 	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
+	// Refuse is the service's own form of an answer with this status.
+	Refuse func(status int) Reaction
 }
 
 // Parsed is what the service makes of a request.
 type Parsed struct {
 	// Reference is the attempt's key.
 	Reference string
+	// From, To (with Cc and Bcc) and Subject are the message's; the addresses
+	// are without names.
+	From    string
+	To      []string
+	Subject string
 	// Refusal is what the service itself refuses the request with; the zero
 	// Reaction lets it pass.
 	Refusal Reaction
@@ -45,10 +52,12 @@ var SendGrid = Dialect{
 		}
 		return Parsed{
 			Reference: mail.CustomArgs["outboxd_attempt"],
-			Refusal:   checkSendGrid(r, mail, err),
-			Accepted:  func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
+			From:      mail.From.Email, To: mail.recipients(), Subject: mail.Subject,
+			Refusal:  checkSendGrid(r, mail, err),
+			Accepted: func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
 		}
 	},
+	Refuse: func(status int) Reaction { return sendGridError(status, http.StatusText(status)) },
 }
 
 // sendGridMail is the part of the request that the service's rules look at. It
@@ -83,6 +92,18 @@ type sendGridMail struct {
 type sendGridAddress struct {
 	Email string `json:"email"`
 	Name  string `json:"name"`
+}
+
+func (m sendGridMail) recipients() []string {
+	var all []string
+	for _, p := range m.Personalizations {
+		for _, list := range [][]sendGridAddress{p.To, p.Cc, p.Bcc} {
+			for _, a := range list {
+				all = append(all, a.Email)
+			}
+		}
+	}
+	return all
 }
 
 func parseSendGrid(body []byte) (sendGridMail, error) {
