@@ -24,6 +24,9 @@ type Handover struct {
 	// Status is the status of the answer. It is zero when there is none, or
 	// none of the protocol.
 	Status int
+	// Reaction is the name of the reaction that brought it about, see
+	// [Reaction.Named]; empty when the provider acted on its own.
+	Reaction string
 	// Stage is where an SMTP conversation was at.
 	Stage Stage
 }
@@ -54,6 +57,7 @@ func (r Seen) handover() Handover {
 
 // because adds the reaction that h ends with.
 func (h Handover) because(do Reaction) Handover {
+	h.Reaction = do.name
 	if do.answer && !do.raw {
 		h.Status = do.status
 	}
