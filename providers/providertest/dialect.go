@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Dialect is how an HTTP API takes a message. A new provider is one more value
@@ -19,6 +21,10 @@ type Dialect struct {
 	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
+	// Read returns the message of a request as its recipients get it, for the
+	// suite's check of what arrives. It reads what the service's page says and
+	// not what the adapter writes. Tags are left out. Nil: nothing is checked.
+	Read func(Seen) (providers.Message, error)
 }
 
 // Parsed is what the service makes of a request.
@@ -30,6 +36,9 @@ type Parsed struct {
 	Refusal Reaction
 	// Accepted is the answer to an accepted message with the given id.
 	Accepted func(id string) Reaction
+	// Content is what the adapter rendered, where the request wraps it: see
+	// [Accepted].Body. Nil is the request's body.
+	Content []byte
 }
 
 // SendGrid is POST /v3/mail/send:

@@ -210,7 +210,11 @@ func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
 		return parsed.Refusal
 	}
 	id, processed, refusal := p.keys.admit(r, func() string {
-		return p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: r.Body}, func(n int) string {
+		content := parsed.Content
+		if content == nil {
+			content = r.Body
+		}
+		return p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: content}, func(n int) string {
 			return fmt.Sprintf("%s-%d", p.dialect.Name, n)
 		}).ID
 	})

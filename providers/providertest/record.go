@@ -21,8 +21,8 @@ type Accepted struct {
 	// From and To are the envelope of an SMTP message.
 	From string
 	To   []string
-	// Body is what was handed over: the body of an HTTP request, or the
-	// content of an SMTP message without its dots.
+	// Body is what was handed over: the body of an HTTP request or what it
+	// wraps (see [Parsed]), or the content of an SMTP message without its dots.
 	Body []byte
 	// ID is the provider's own name for the message.
 	ID string
