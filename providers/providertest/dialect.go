@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Dialect is how an HTTP API takes a message. A new provider is one more value
@@ -21,6 +23,10 @@ type Dialect struct {
 	Parse func(Seen) Parsed
 	// Refuse is the service's own form of an answer with this status.
 	Refuse func(status int) Reaction
+	// Read returns the message of a request as its recipients get it, for the
+	// suite's check of what arrives. It reads what the service's page says and
+	// not what the adapter writes. Tags are left out. Nil: nothing is checked.
+	Read func(Seen) (providers.Message, error)
 }
 
 // Parsed is what the service makes of a request.
@@ -37,6 +43,9 @@ type Parsed struct {
 	Refusal Reaction
 	// Accepted is the answer to an accepted message with the given id.
 	Accepted func(id string) Reaction
+	// Content is what the adapter rendered, where the request wraps it: see
+	// [Accepted].Body. Nil is the request's body.
+	Content []byte
 }
 
 // SendGrid is POST /v3/mail/send:

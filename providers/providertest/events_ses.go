@@ -126,7 +126,7 @@ func uuidFrom(id string) string {
 // https://docs.aws.amazon.com/ses/latest/dg/event-publishing-retrieving-sns-examples.html
 func sesEvent(e Event) object {
 	at, feedback := isoTime(e.At), e.ID+"-000000"
-	record := object{"mail": sesMail(e)}
+	record := object{"mail": sesEventMail(e)}
 	switch e.Kind {
 	case EventProcessed:
 		record["eventType"], record["send"] = "Send", object{}
@@ -160,8 +160,8 @@ func sesEvent(e Event) object {
 	return record
 }
 
-// sesMail is the same in all records of a message. Tags have several values.
-func sesMail(e Event) object {
+// sesEventMail is the same in all records of a message. Tags have several values.
+func sesEventMail(e Event) object {
 	return object{
 		"timestamp":        isoTime(e.Message.At),
 		"source":           e.Message.From,

@@ -270,9 +270,13 @@ func (p *HTTP) take(s *service, r Seen, parsed Parsed, do Reaction, h *Handover)
 	}
 	id, processed, refusal := s.keys.admit(r, func() string {
 		h.Accepted = true
+		content := parsed.Content
+		if content == nil {
+			content = r.Body
+		}
 		return p.accept(Accepted{
 			Provider: s.Name, Reference: r.Reference, Path: r.Path,
-			From: parsed.From, To: parsed.To, Subject: parsed.Subject, Body: r.Body,
+			From: parsed.From, To: parsed.To, Subject: parsed.Subject, Body: content,
 		}, func(n int) string {
 			return fmt.Sprintf("%s-%d", s.Name, n)
 		}).ID

@@ -26,8 +26,8 @@ type Accepted struct {
 	To   []string
 	// Subject is the message's, decoded.
 	Subject string
-	// Body is what was handed over: the body of an HTTP request, or the
-	// content of an SMTP message without its dots.
+	// Body is what was handed over: the body of an HTTP request or what it
+	// wraps (see [Parsed]), or the content of an SMTP message without its dots.
 	Body []byte
 	// ID is the provider's own name for the message.
 	ID string

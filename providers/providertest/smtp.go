@@ -183,9 +183,9 @@ func (p *SMTP) serve() {
 const relayName = "smtp"
 
 func (p *SMTP) take(s *smtpSession, content []byte) Accepted {
-	key, subject := headerOf(content)
+	header := headerOf(content)
 	return p.accept(Accepted{
-		Provider: relayName, Reference: key, From: s.from, To: s.to, Subject: subject, Body: content,
+		Provider: relayName, Reference: header.key, From: s.from, To: s.to, Subject: header.subject, Body: content,
 	}, func(n int) string { return fmt.Sprintf("%s-%d", relayName, n) })
 }
 

@@ -284,7 +284,7 @@ func (s *smtpSession) data() error {
 // dot reacts to a complete message.
 func (s *smtpSession) dot(content []byte) error {
 	event := s.event(AtDot, "")
-	event.Reference, _ = headerOf(content)
+	event.Reference = headerOf(content).key
 	do, h := s.relay.ask(event), event.handover()
 	if do.accept || (!do.answer && do.end == keep) {
 		h.Accepted, h.ID = true, s.relay.take(s, content).ID
@@ -317,17 +317,25 @@ func readContent(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// headerOf returns what stands before the @ of the Message-ID, and the subject.
-func headerOf(content []byte) (key, subject string) {
+// contentHeader is what is recorded of a message's header.
+type contentHeader struct {
+	// key stands before the @ of the Message-ID.
+	key string
+	// from is the address in From, without its name.
+	from    string
+	subject string
+}
+
+// headerOf reads the header of a message; what is not there is empty.
+func headerOf(content []byte) contentHeader {
 	m, err := mail.ReadMessage(bytes.NewReader(content))
 	if err != nil {
-		return "", ""
+		return contentHeader{}
 	}
-	id := strings.Trim(m.Header.Get("Message-Id"), "<> ")
-	key, _, _ = strings.Cut(id, "@")
-	subject = m.Header.Get("Subject")
-	if decoded, err := new(mime.WordDecoder).DecodeHeader(subject); err == nil {
-		subject = decoded
+	h := contentHeader{subject: m.Header.Get("Subject"), from: bareAddress(m.Header.Get("From"))}
+	h.key, _, _ = strings.Cut(strings.Trim(m.Header.Get("Message-Id"), "<> "), "@")
+	if decoded, err := new(mime.WordDecoder).DecodeHeader(h.subject); err == nil {
+		h.subject = decoded
 	}
-	return key, subject
+	return h
 }

@@ -37,6 +37,7 @@ type Config struct {
 
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
+	SES      SESConfig
 	SMTP     SMTPConfig
 }
 
@@ -50,6 +51,14 @@ type SendGridConfig struct {
 type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+}
+
+// SESConfig configures the provider ses. Its credentials are those that AWS
+// programs find by themselves, and the region may come from there too.
+type SESConfig struct {
+	Region           string `env:"AWS_REGION"`
+	EndpointURL      string `env:"SES_ENDPOINT_URL"`
+	ConfigurationSet string `env:"SES_CONFIGURATION_SET"`
 }
 
 // SMTPConfig configures the provider smtp.

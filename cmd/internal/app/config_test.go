@@ -76,6 +76,29 @@ func TestLoadConfigErrors(t *testing.T) {
 	}
 }
 
+func TestSESConfig(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=ses", "AWS_REGION=eu-west-1",
+		"SES_CONFIGURATION_SET=events", "SES_ENDPOINT_URL=http://127.0.0.1:1",
+	}
+	cfg, err := LoadConfig(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (SESConfig{Region: "eu-west-1", EndpointURL: "http://127.0.0.1:1", ConfigurationSet: "events"}); cfg.SES != want {
+		t.Errorf("config %+v, want %+v", cfg.SES, want)
+	}
+	made, err := cfg.newProviders()
+	if err != nil || len(made) != 1 || made[0].Name() != "ses" {
+		t.Errorf("providers %v, %v, want ses", made, err)
+	}
+	cfg.SES.EndpointURL = "127.0.0.1:1"
+	if _, err := cfg.newProviders(); err == nil || !strings.Contains(err.Error(), "provider ses") {
+		t.Errorf("an endpoint that is no URL: %v", err)
+	}
+}
+
 func TestLoadConfigNamesTheVariableOfABadValue(t *testing.T) {
 	t.Parallel()
 	_, err := LoadConfig([]string{"OUTBOXD_SEND_TIMEOUT=soon", "OUTBOXD_SMTP_FINAL_TIMEOUT=10", "OUTBOXD_CONCURRENCY=many"})

@@ -59,11 +59,14 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
-  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, smtp
+  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, ses, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
   RESEND_API_KEY               for the provider resend
   RESEND_BASE_URL              another host that speaks Resend's API
+  AWS_REGION                   for the provider ses; credentials are found as AWS programs do
+  SES_CONFIGURATION_SET        publishes the events of emails sent through SES
+  SES_ENDPOINT_URL             another host that speaks SES's API
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
   OUTBOXD_ADDR                 where the API listens (:8080)

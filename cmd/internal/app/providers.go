@@ -9,6 +9,7 @@ import (
 	"github.com/outboxd/outboxd/providers"
 	"github.com/outboxd/outboxd/providers/resend"
 	"github.com/outboxd/outboxd/providers/sendgrid"
+	"github.com/outboxd/outboxd/providers/ses"
 	"github.com/outboxd/outboxd/providers/smtp"
 )
 
@@ -16,6 +17,7 @@ import (
 var factories = map[string]func(*Config) (providers.Provider, error){
 	resend.Name:   newResend,
 	sendgrid.Name: newSendGrid,
+	ses.Name:      newSES,
 	smtp.Name:     newSMTP,
 }
 
@@ -48,6 +50,12 @@ func newResend(c *Config) (providers.Provider, error) {
 		return nil, errors.New("RESEND_API_KEY is not set")
 	}
 	return resend.New(resend.Config{APIKey: c.Resend.APIKey, BaseURL: c.Resend.BaseURL})
+}
+
+func newSES(c *Config) (providers.Provider, error) {
+	return ses.New(ses.Config{
+		Region: c.SES.Region, EndpointURL: c.SES.EndpointURL, ConfigurationSet: c.SES.ConfigurationSet,
+	})
 }
 
 func newSMTP(c *Config) (providers.Provider, error) {

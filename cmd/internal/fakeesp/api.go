@@ -186,10 +186,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	requests, counts := s.journal.state()
 	v := view{
 		Total: len(messages), Requests: requests, Counts: counts, Outcomes: outcomes, Rules: ruleText(s.script.current()),
-		Environment: s.Environment(), WebhookURL: s.options.WebhookURL, Domain: s.options.Domain,
-	}
-	if v.WebhookURL != "" {
-		v.Webhooks = s.WebhookEnvironment()
+		Environment: s.Environment(), Webhooks: s.WebhookEnvironment(), WebhookURL: s.options.WebhookURL, Domain: s.options.Domain,
 	}
 	slices.Reverse(messages)
 	v.Messages = messages[:min(len(messages), maxShown)]

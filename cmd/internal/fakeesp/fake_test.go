@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
 	"github.com/outboxd/outboxd/providers"
 	"github.com/outboxd/outboxd/providers/providertest"
 	"github.com/outboxd/outboxd/providers/resend"
 	"github.com/outboxd/outboxd/providers/sendgrid"
+	"github.com/outboxd/outboxd/providers/ses"
 	"github.com/outboxd/outboxd/providers/smtp"
 )
 
@@ -86,6 +89,14 @@ var adapters = map[string]func(t *testing.T, env []string) (providers.Provider, 
 		t.Helper()
 		return resend.New(resend.Config{
 			APIKey: variable(t, env, "RESEND_API_KEY"), BaseURL: variable(t, env, "RESEND_BASE_URL"),
+		})
+	},
+	"ses": func(t *testing.T, env []string) (providers.Provider, error) {
+		t.Helper()
+		return ses.New(ses.Config{
+			EndpointURL: variable(t, env, "SES_ENDPOINT_URL"), Region: variable(t, env, "AWS_REGION"),
+			Credentials: credentials.NewStaticCredentialsProvider(
+				variable(t, env, "AWS_ACCESS_KEY_ID"), variable(t, env, "AWS_SECRET_ACCESS_KEY"), ""),
 		})
 	},
 	"smtp": func(t *testing.T, env []string) (providers.Provider, error) {

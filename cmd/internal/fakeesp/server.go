@@ -76,12 +76,11 @@ func Start(o Options) (*Server, error) {
 		s.http.Close()
 		return nil, fmt.Errorf("SMTP: %w", err)
 	}
-	if s.hooks, s.hooksEnv, err = hooks(s.URL()); err != nil {
+	if err := s.connect(); err != nil {
 		s.http.Close()
 		s.smtp.Close()
 		return nil, err
 	}
-	s.connect()
 	return s, nil
 }
 
@@ -108,8 +107,11 @@ func (o *Options) complete() error {
 }
 
 // connect puts the parts together.
-func (s *Server) connect() {
+func (s *Server) connect() (err error) {
 	if s.options.WebhookURL != "" {
+		if s.hooks, s.hooksEnv, err = hooks(s.URL()); err != nil {
+			return err
+		}
 		s.poster = &poster{
 			base: s.options.WebhookURL, copies: s.options.WebhookCopies, shuffle: s.options.WebhookShuffle,
 			hooks: s.hooks, recipients: s.recipients, journal: s.journal, confirmURL: s.URL() + confirmPath,
@@ -124,6 +126,7 @@ func (s *Server) connect() {
 	s.smtp.Respond(s.respondSMTP)
 	s.http.Handle("/{$}", s.pages())
 	s.http.Handle("/fake/", s.pages())
+	return nil
 }
 
 // Close stops the fake and breaks its connections.
@@ -160,7 +163,8 @@ func (s *Server) SMTPURL() string {
 func (s *Server) Environment() []string { return environment(s.URL(), s.SMTPURL()) }
 
 // WebhookEnvironment returns the variables that verify the fake's webhooks, one
-// NAME=value each. They are new in every run.
+// NAME=value each. They are new in every run, and there are none without
+// [Options].WebhookURL.
 func (s *Server) WebhookEnvironment() []string { return s.hooksEnv }
 
 // fault decides what goes wrong with a hand-over.

@@ -24,6 +24,9 @@ type vendor struct {
 var vendors = []vendor{
 	{providertest.SendGrid, []string{"SENDGRID_BASE_URL={url}", "SENDGRID_API_KEY=fake"}, sendGridHooks},
 	{providertest.Resend, []string{"RESEND_BASE_URL={url}", "RESEND_API_KEY=fake"}, resendHooks},
+	{providertest.SES, []string{
+		"SES_ENDPOINT_URL={url}", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=fake", "AWS_SECRET_ACCESS_KEY=fake",
+	}, sesHooks},
 }
 
 // Providers returns the names of all providers that the fake stands in for.
