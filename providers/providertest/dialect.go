@@ -15,7 +15,7 @@ import (
 type Dialect struct {
 	// Name is the service's name.
 	Name string
-	// Path is where messages are posted.
+	// Path is where messages are posted: a pattern of [path.Match].
 	Path string
 	// Keys says how idempotency keys are treated; the zero value: not at all.
 	Keys KeyRules
@@ -27,6 +27,8 @@ type Dialect struct {
 	// suite's check of what arrives. It reads what the service's page says and
 	// not what the adapter writes. Tags are left out. Nil: nothing is checked.
 	Read func(Seen) (providers.Message, error)
+	// Search is the service's search by the reference; nil where there is none.
+	Search *Search
 }
 
 // Parsed is what the service makes of a request.
@@ -38,6 +40,9 @@ type Parsed struct {
 	From    string
 	To      []string
 	Subject string
+	// ID is the name that the request gives its message; empty where the
+	// service makes one up.
+	ID string
 	// Refusal is what the service itself refuses the request with; the zero
 	// Reaction lets it pass.
 	Refusal Reaction

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +27,7 @@ type Seen struct {
 	At       time.Time
 	Method   string
 	Path     string
+	Query    url.Values
 	Header   http.Header
 	// Connection is the client's end. Requests on one connection share it.
 	Connection string
@@ -47,11 +50,12 @@ type HTTP struct {
 	url      string
 	life     *life
 
-	mu      sync.Mutex
-	seen    []Seen
-	unseen  int // how many requests were forgotten
-	receive func(Seen) Intake
-	respond func(Seen) Reaction
+	mu       sync.Mutex
+	seen     []Seen
+	unseen   int // how many requests were forgotten
+	receive  func(Seen) Intake
+	respond  func(Seen) Reaction
+	searches searches
 }
 
 // Intake is how much of a request's body is read.
@@ -192,9 +196,9 @@ func (p *HTTP) Forget() {
 }
 
 // service returns the API that a request is for, or nil.
-func (p *HTTP) service(path string) *service {
+func (p *HTTP) service(at string) *service {
 	for _, s := range p.services {
-		if path == s.Path {
+		if matched, _ := path.Match(s.Path, at); matched {
 			return s
 		}
 	}
@@ -206,11 +210,12 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer p.life.leave()
-	r := Seen{
-		Number: p.began(), At: time.Now(),
-		Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone(),
-		Connection: req.RemoteAddr,
+	if s := p.searched(req); s != nil {
+		p.serveSearch(w, req, s)
+		return
 	}
+	r := newSeen(req)
+	r.Number = p.began()
 	s := p.service(r.Path)
 	if s != nil {
 		r.Provider = s.Name
@@ -249,6 +254,14 @@ func (s *service) parse(r Seen) Parsed {
 	return s.Parse(r)
 }
 
+// newSeen returns what is known of a request before its body is read.
+func newSeen(req *http.Request) Seen {
+	return Seen{
+		At: time.Now(), Method: req.Method, Path: req.URL.Path, Query: req.URL.Query(),
+		Header: req.Header.Clone(), Connection: req.RemoteAddr,
+	}
+}
+
 // react carries a reaction out.
 func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 	do.pause(p.life.over())
@@ -278,6 +291,9 @@ func (p *HTTP) take(s *service, r Seen, parsed Parsed, do Reaction, h *Handover)
 			Provider: s.Name, Reference: r.Reference, Path: r.Path,
 			From: parsed.From, To: parsed.To, Subject: parsed.Subject, Body: content,
 		}, func(n int) string {
+			if parsed.ID != "" {
+				return parsed.ID
+			}
 			return fmt.Sprintf("%s-%d", s.Name, n)
 		}).ID
 	})

@@ -109,6 +109,19 @@ func bareAddress(s string) string {
 	return a.Address
 }
 
+// bareAddresses returns the addresses of a list, separated by commas.
+func bareAddresses(list string) []string {
+	addresses, err := mail.ParseAddressList(list)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range addresses {
+		all = append(all, a.Address)
+	}
+	return all
+}
+
 // checkResend refuses what the service is known to refuse:
 // https://resend.com/docs/api-reference/errors
 func checkResend(r Seen, m resendMail, err error) Reaction {
@@ -160,7 +173,7 @@ func isResendMailbox(s string) bool {
 	if err != nil {
 		return false
 	}
-	return strings.IndexFunc(a.Address, func(r rune) bool { return r > '~' }) < 0
+	return isASCII(a.Address)
 }
 
 var resendTag = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
@@ -194,9 +207,5 @@ func badResendFile(m resendMail) string {
 }
 
 func resendError(status int, name, message string) Reaction {
-	body, err := json.Marshal(map[string]any{"statusCode": status, "name": name, "message": message})
-	if err != nil {
-		panic(err) // of numbers and strings
-	}
-	return Reply(status, string(body)).With("Content-Type", "application/json")
+	return replyJSON(status, map[string]any{"statusCode": status, "name": name, "message": message})
 }

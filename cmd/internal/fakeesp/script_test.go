@@ -65,7 +65,7 @@ func TestScriptByTime(t *testing.T) {
 func TestScriptByCount(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
-	if status, text := s.call(t, "POST", "/fake/script", `[{"fault":"400","first":2,"last":3},{"fault":"503","first":5}]`); status != http.StatusOK {
+	if status, text := s.call(t, "POST", "/fake/script", `[{"fault":"413","first":2,"last":3},{"fault":"503","first":5}]`); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	for _, provider := range Providers() {
@@ -83,7 +83,7 @@ func TestScriptByCount(t *testing.T) {
 			}
 		}
 		// A recipient goes before the script.
-		if got, e := send(t.Context(), t, p, 20, "400@fake.test"); got != "rejected" {
+		if got, e := send(t.Context(), t, p, 20, "413@fake.test"); got != "rejected" {
 			t.Errorf("%s: recipient: %s, %v", provider, got, e)
 		}
 	}
