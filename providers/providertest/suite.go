@@ -65,6 +65,7 @@ func Run(t *testing.T, s Suite) {
 		{"no secret in an error", testSecrets},
 		{"concurrent sends deliver exactly their set (F1)", testConcurrency},
 		{"a key is good for one message", testKeys},
+		{"messages that break senders (F23, F24, F40)", testMessages},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
