@@ -181,17 +181,19 @@ func file(m *providers.Message) *providers.Attachment {
 	return &m.Attachments[0]
 }
 
+// attach returns the edit that attaches files.
+func attach(files ...providers.Attachment) func(*providers.Message) {
+	return func(m *providers.Message) { m.Attachments = files }
+}
+
 func files() []hardInput {
-	binary := make([]byte, 1000)
-	for i := range binary {
-		binary[i] = byte(i)
-	}
-	attach := func(files ...providers.Attachment) func(*providers.Message) {
-		return func(m *providers.Message) { m.Attachments = files }
+	var binary []byte
+	for i := range 1000 {
+		binary = append(binary, byte(i))
 	}
 	logo := providers.Attachment{Filename: "logo.png", ContentType: "image/png", ContentID: "logo@example", Content: []byte("png")}
 	terms := providers.Attachment{Filename: "terms.pdf", ContentType: "application/pdf", Content: binary}
-	rows := []hardInput{
+	return append(fileNames(), []hardInput{
 		{
 			name: "row 14: an empty file", must: either, refusals: []string{"empty_attachment"},
 			edit: attach(providers.Attachment{Filename: "empty.txt", ContentType: "text/plain"}),
@@ -243,7 +245,11 @@ func files() []hardInput {
 			m.Attachments = []providers.Attachment{logo, terms}
 			m.Tags = []providers.Tag{{Name: "campaign", Value: "spring"}}
 		}},
-	}
+	}...)
+}
+
+func fileNames() []hardInput {
+	var rows []hardInput
 	for what, name := range map[string]string{
 		"beyond ASCII": "Übersicht – März.pdf", "quotes": `we"ird; name\.bin`, "long": strings.Repeat("ä", 120) + ".txt",
 		"a path": "../../etc/passwd", "emoji": "🎉.png", "spaces": " a  b .txt",

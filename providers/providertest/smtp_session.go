@@ -28,6 +28,7 @@ type smtpSession struct {
 
 	from string
 	to   []string
+	open bool // between MAIL and the end of the content
 }
 
 func newSMTPSession(p *SMTP, conn net.Conn, number int) *smtpSession {
@@ -214,7 +215,10 @@ func (s *smtpSession) mail(args string) error {
 	if s.relay.options.Username != "" && !s.authed {
 		return s.reply(530, "5.7.0 authentication required")
 	}
-	s.from, s.to = between(args), nil
+	if s.open {
+		return s.reply(503, "5.5.1 nested MAIL command") // letsencrypt/boulder#4649
+	}
+	s.from, s.to, s.open = between(args), nil, true
 	return s.reply(250, "2.1.0 ok")
 }
 
@@ -253,6 +257,7 @@ func (s *smtpSession) data() error {
 
 // dot reacts to a complete message.
 func (s *smtpSession) dot(content []byte) error {
+	s.open = false
 	event := s.event(AtDot, "")
 	event.Reference = messageIDKey(content)
 	do := s.relay.ask(event)
