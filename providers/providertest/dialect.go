@@ -72,6 +72,7 @@ var SendGrid = Dialect{
 		}
 	},
 	Refuse: func(status int) Reaction { return sendGridError(status, http.StatusText(status)) },
+	Read:   readSendGrid,
 }
 
 // sendGridMail is the part of the request that the service's rules look at. It
@@ -83,17 +84,21 @@ type sendGridMail struct {
 		Cc  []sendGridAddress `json:"cc"`
 		Bcc []sendGridAddress `json:"bcc"`
 	} `json:"personalizations"`
-	From    sendGridAddress `json:"from"`
-	Subject string          `json:"subject"`
-	Content []struct {
+	From        sendGridAddress   `json:"from"`
+	ReplyTo     *sendGridAddress  `json:"reply_to"`
+	ReplyToList []sendGridAddress `json:"reply_to_list"`
+	Subject     string            `json:"subject"`
+	Content     []struct {
 		Type  string `json:"type"`
 		Value string `json:"value"`
 	} `json:"content"`
 	Attachments []struct {
-		Content  string `json:"content"`
-		Type     string `json:"type"`
-		Filename string `json:"filename"`
+		Content   string `json:"content"`
+		Type      string `json:"type"`
+		Filename  string `json:"filename"`
+		ContentID string `json:"content_id"`
 	} `json:"attachments"`
+	Headers      map[string]string `json:"headers"`
 	Categories   []string          `json:"categories"`
 	CustomArgs   map[string]string `json:"custom_args"`
 	MailSettings struct {
@@ -154,6 +159,51 @@ func checkSendGrid(r Seen, mail sendGridMail, err error) Reaction {
 		return sendGridError(http.StatusBadRequest, "Each email address should be unique between to, cc, and bcc: "+twice)
 	}
 	return Reaction{}
+}
+
+// readSendGrid is what https://www.twilio.com/docs/sendgrid/api-reference/mail-send/mail-send
+// says of each field. Headers come without regard to their order.
+func readSendGrid(r Seen) (providers.Message, error) {
+	mail, err := parseSendGrid(r.Body)
+	if err != nil || len(mail.Personalizations) != 1 {
+		return providers.Message{}, fmt.Errorf("%d personalizations, want 1: %w", len(mail.Personalizations), err)
+	}
+	list := func(in []sendGridAddress) (out []providers.Address) {
+		for _, a := range in {
+			out = append(out, providers.Address{Name: a.Name, Email: a.Email})
+		}
+		return out
+	}
+	if mail.ReplyTo != nil {
+		mail.ReplyToList = append(mail.ReplyToList, *mail.ReplyTo)
+	}
+	to := mail.Personalizations[0]
+	m := providers.Message{
+		From: providers.Address{Name: mail.From.Name, Email: mail.From.Email},
+		To:   list(to.To), Cc: list(to.Cc), Bcc: list(to.Bcc), ReplyTo: list(mail.ReplyToList),
+		Subject: mail.Subject,
+	}
+	for _, content := range mail.Content {
+		switch content.Type {
+		case "text/plain":
+			m.Text += content.Value
+		case "text/html":
+			m.HTML += content.Value
+		}
+	}
+	for name, value := range mail.Headers {
+		m.Headers = append(m.Headers, providers.Header{Name: name, Value: value})
+	}
+	for _, file := range mail.Attachments {
+		content, err := base64.StdEncoding.DecodeString(file.Content)
+		if err != nil {
+			return m, err
+		}
+		m.Attachments = append(m.Attachments, providers.Attachment{
+			Filename: file.Filename, ContentType: file.Type, ContentID: file.ContentID, Content: content,
+		})
+	}
+	return m, nil
 }
 
 func badSendGridFile(mail sendGridMail) string {

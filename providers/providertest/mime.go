@@ -31,8 +31,7 @@ func ReadMIME(content []byte, recipients []string) (providers.Message, error) {
 	if err := readAddresses(&m, parsed.Header, recipients); err != nil {
 		return m, err
 	}
-	// Without the conversion of charsets: a file's bytes are its own.
-	envelope, err := enmime.NewParser(enmime.RawContent(true)).ReadEnvelope(bytes.NewReader(content))
+	envelope, err := enmime.ReadEnvelope(bytes.NewReader(content))
 	if err != nil {
 		return m, err
 	}

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Resend is POST /emails, with idempotency keys:
@@ -50,6 +52,7 @@ var Resend = Dialect{
 		}
 		return resendError(status, name, http.StatusText(status))
 	},
+	Read: readResend,
 }
 
 // resendErrorNames are names of https://resend.com/docs/api-reference/errors for
@@ -79,11 +82,14 @@ type resendMail struct {
 	HTML        string   `json:"html"`
 	Text        string   `json:"text"`
 	Attachments []struct {
-		Content   *string `json:"content"`
-		Path      string  `json:"path"`
-		ContentID string  `json:"content_id"`
+		Content     *string `json:"content"`
+		Path        string  `json:"path"`
+		Filename    string  `json:"filename"`
+		ContentType string  `json:"content_type"`
+		ContentID   string  `json:"content_id"`
 	} `json:"attachments"`
-	Tags []struct {
+	Headers map[string]string `json:"headers"`
+	Tags    []struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
 	} `json:"tags"`
@@ -164,6 +170,56 @@ func checkResend(r Seen, m resendMail, err error) Reaction {
 		return invalid("invalid_attachment", reason)
 	}
 	return Reaction{}
+}
+
+// readResend is what https://resend.com/docs/api-reference/emails/send-email
+// says of each field.
+func readResend(r Seen) (providers.Message, error) {
+	var mail resendMail
+	if err := json.Unmarshal(r.Body, &mail); err != nil {
+		return providers.Message{}, err
+	}
+	from, err := readResendMailboxes([]string{mail.From})
+	if err != nil {
+		return providers.Message{}, err
+	}
+	m := providers.Message{From: from[0], Subject: mail.Subject, HTML: mail.HTML, Text: mail.Text}
+	for _, list := range []struct {
+		in  []string
+		out *[]providers.Address
+	}{{mail.To, &m.To}, {mail.Cc, &m.Cc}, {mail.Bcc, &m.Bcc}, {mail.ReplyTo, &m.ReplyTo}} {
+		if *list.out, err = readResendMailboxes(list.in); err != nil {
+			return m, err
+		}
+	}
+	for name, value := range mail.Headers {
+		m.Headers = append(m.Headers, providers.Header{Name: name, Value: value})
+	}
+	for _, file := range mail.Attachments {
+		if file.Content == nil {
+			return m, fmt.Errorf("file %q has no content", file.Filename)
+		}
+		content, err := base64.StdEncoding.DecodeString(*file.Content)
+		if err != nil {
+			return m, err
+		}
+		m.Attachments = append(m.Attachments, providers.Attachment{
+			Filename: file.Filename, ContentType: file.ContentType, ContentID: file.ContentID, Content: content,
+		})
+	}
+	return m, nil
+}
+
+func readResendMailboxes(list []string) ([]providers.Address, error) {
+	var out []providers.Address
+	for _, s := range list {
+		a, err := mail.ParseAddress(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", s, err)
+		}
+		out = append(out, providers.Address{Name: a.Name, Email: a.Address})
+	}
+	return out, nil
 }
 
 // isResendMailbox reports whether s has the form email@example.com or

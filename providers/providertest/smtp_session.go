@@ -32,6 +32,7 @@ type smtpSession struct {
 	handover int // the number of the one that MAIL began
 	from     string
 	to       []string
+	open     bool // between MAIL and the end of the content
 }
 
 func newSMTPSession(p *SMTP, conn net.Conn, number int) *smtpSession {
@@ -84,7 +85,7 @@ func (s *smtpSession) command(line string) error {
 		"STARTTLS": func() error { return s.step(AtSTARTTLS, line, s.startTLS) },
 		"AUTH":     func() error { return s.step(AtAUTH, line, func() error { return s.auth(rest) }) },
 		"MAIL": func() error {
-			s.handover, s.to = s.relay.began(), nil
+			s.handover = s.relay.began()
 			return s.step(AtMAIL, line, func() error { return s.mail(rest) })
 		},
 		"RCPT": func() error { return s.step(AtRCPT, line, func() error { return s.rcpt(rest) }) },
@@ -114,7 +115,10 @@ func (s *smtpSession) step(at Stage, line string, ordinary func() error) error {
 
 func (s *smtpSession) event(at Stage, line string) SMTPEvent {
 	e := SMTPEvent{Stage: at, Session: s.number, Line: line, Recipient: len(s.to), To: s.to, Encrypted: s.secure}
-	if at == AtRCPT {
+	switch at {
+	case AtMAIL:
+		e.To = nil // those of the message before
+	case AtRCPT:
 		e.To = append(slices.Clone(s.to), between(line))
 	}
 	return e
@@ -242,7 +246,10 @@ func (s *smtpSession) mail(args string) error {
 	if s.relay.options.Username != "" && !s.authed {
 		return s.reply(530, "5.7.0 authentication required")
 	}
-	s.from = between(args)
+	if s.open {
+		return s.reply(503, "5.5.1 nested MAIL command") // letsencrypt/boulder#4649
+	}
+	s.from, s.to, s.open = between(args), nil, true
 	return s.reply(250, "2.1.0 ok")
 }
 
@@ -283,6 +290,7 @@ func (s *smtpSession) data() error {
 
 // dot reacts to a complete message.
 func (s *smtpSession) dot(content []byte) error {
+	s.open = false
 	event := s.event(AtDot, "")
 	event.Reference = headerOf(content).key
 	do, h := s.relay.ask(event), event.handover()

@@ -66,6 +66,7 @@ func Run(t *testing.T, s Suite) {
 		{"concurrent sends deliver exactly their set (F1)", testConcurrency},
 		{"a key is good for one message", testKeys},
 		{"a search finds the message and nothing else", testFinder},
+		{"messages that break senders (F23, F24, F40)", testMessages},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 // SES puts a Date and a Message-ID of its own in place of ours:
 // https://docs.aws.amazon.com/ses/latest/dg/header-fields.html
 func (p *Provider) Render(r providers.Request) ([]byte, error) {
-	if err := check(r); err != nil {
-		return nil, err
-	}
 	payload, err := imf.Render(r)
 	if err != nil {
+		return nil, err
+	}
+	if err := check(r); err != nil {
 		return nil, err
 	}
 	if len(payload) > maxBytes {
