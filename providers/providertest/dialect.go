@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Dialect is how an HTTP API takes a message. A new provider is one more value
@@ -19,6 +21,12 @@ type Dialect struct {
 	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
+	// Refuse is the service's own form of an answer with this status.
+	Refuse func(status int) Reaction
+	// Read returns the message of a request as its recipients get it, for the
+	// suite's check of what arrives. It reads what the service's page says and
+	// not what the adapter writes. Tags are left out. Nil: nothing is checked.
+	Read func(Seen) (providers.Message, error)
 	// Search is the service's search by the reference; nil where there is none.
 	Search *Search
 }
@@ -27,6 +35,11 @@ type Dialect struct {
 type Parsed struct {
 	// Reference is the attempt's key.
 	Reference string
+	// From, To (with Cc and Bcc) and Subject are the message's; the addresses
+	// are without names.
+	From    string
+	To      []string
+	Subject string
 	// ID is the name that the request gives its message; empty where the
 	// service makes one up.
 	ID string
@@ -35,6 +48,9 @@ type Parsed struct {
 	Refusal Reaction
 	// Accepted is the answer to an accepted message with the given id.
 	Accepted func(id string) Reaction
+	// Content is what the adapter rendered, where the request wraps it: see
+	// [Accepted].Body. Nil is the request's body.
+	Content []byte
 }
 
 // SendGrid is POST /v3/mail/send:
@@ -50,10 +66,13 @@ var SendGrid = Dialect{
 		}
 		return Parsed{
 			Reference: mail.CustomArgs["outboxd_attempt"],
-			Refusal:   checkSendGrid(r, mail, err),
-			Accepted:  func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
+			From:      mail.From.Email, To: mail.recipients(), Subject: mail.Subject,
+			Refusal:  checkSendGrid(r, mail, err),
+			Accepted: func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
 		}
 	},
+	Refuse: func(status int) Reaction { return sendGridError(status, http.StatusText(status)) },
+	Read:   readSendGrid,
 }
 
 // sendGridMail is the part of the request that the service's rules look at. It
@@ -65,17 +84,21 @@ type sendGridMail struct {
 		Cc  []sendGridAddress `json:"cc"`
 		Bcc []sendGridAddress `json:"bcc"`
 	} `json:"personalizations"`
-	From    sendGridAddress `json:"from"`
-	Subject string          `json:"subject"`
-	Content []struct {
+	From        sendGridAddress   `json:"from"`
+	ReplyTo     *sendGridAddress  `json:"reply_to"`
+	ReplyToList []sendGridAddress `json:"reply_to_list"`
+	Subject     string            `json:"subject"`
+	Content     []struct {
 		Type  string `json:"type"`
 		Value string `json:"value"`
 	} `json:"content"`
 	Attachments []struct {
-		Content  string `json:"content"`
-		Type     string `json:"type"`
-		Filename string `json:"filename"`
+		Content   string `json:"content"`
+		Type      string `json:"type"`
+		Filename  string `json:"filename"`
+		ContentID string `json:"content_id"`
 	} `json:"attachments"`
+	Headers      map[string]string `json:"headers"`
 	Categories   []string          `json:"categories"`
 	CustomArgs   map[string]string `json:"custom_args"`
 	MailSettings struct {
@@ -88,6 +111,18 @@ type sendGridMail struct {
 type sendGridAddress struct {
 	Email string `json:"email"`
 	Name  string `json:"name"`
+}
+
+func (m sendGridMail) recipients() []string {
+	var all []string
+	for _, p := range m.Personalizations {
+		for _, list := range [][]sendGridAddress{p.To, p.Cc, p.Bcc} {
+			for _, a := range list {
+				all = append(all, a.Email)
+			}
+		}
+	}
+	return all
 }
 
 func parseSendGrid(body []byte) (sendGridMail, error) {
@@ -124,6 +159,51 @@ func checkSendGrid(r Seen, mail sendGridMail, err error) Reaction {
 		return sendGridError(http.StatusBadRequest, "Each email address should be unique between to, cc, and bcc: "+twice)
 	}
 	return Reaction{}
+}
+
+// readSendGrid is what https://www.twilio.com/docs/sendgrid/api-reference/mail-send/mail-send
+// says of each field. Headers come without regard to their order.
+func readSendGrid(r Seen) (providers.Message, error) {
+	mail, err := parseSendGrid(r.Body)
+	if err != nil || len(mail.Personalizations) != 1 {
+		return providers.Message{}, fmt.Errorf("%d personalizations, want 1: %w", len(mail.Personalizations), err)
+	}
+	list := func(in []sendGridAddress) (out []providers.Address) {
+		for _, a := range in {
+			out = append(out, providers.Address{Name: a.Name, Email: a.Email})
+		}
+		return out
+	}
+	if mail.ReplyTo != nil {
+		mail.ReplyToList = append(mail.ReplyToList, *mail.ReplyTo)
+	}
+	to := mail.Personalizations[0]
+	m := providers.Message{
+		From: providers.Address{Name: mail.From.Name, Email: mail.From.Email},
+		To:   list(to.To), Cc: list(to.Cc), Bcc: list(to.Bcc), ReplyTo: list(mail.ReplyToList),
+		Subject: mail.Subject,
+	}
+	for _, content := range mail.Content {
+		switch content.Type {
+		case "text/plain":
+			m.Text += content.Value
+		case "text/html":
+			m.HTML += content.Value
+		}
+	}
+	for name, value := range mail.Headers {
+		m.Headers = append(m.Headers, providers.Header{Name: name, Value: value})
+	}
+	for _, file := range mail.Attachments {
+		content, err := base64.StdEncoding.DecodeString(file.Content)
+		if err != nil {
+			return m, err
+		}
+		m.Attachments = append(m.Attachments, providers.Attachment{
+			Filename: file.Filename, ContentType: file.Type, ContentID: file.ContentID, Content: content,
+		})
+	}
+	return m, nil
 }
 
 func badSendGridFile(mail sendGridMail) string {

@@ -19,7 +19,8 @@ var Postmark = Dialect{
 		err := json.Unmarshal(r.Body, &m)
 		return Parsed{
 			Reference: m.Metadata["outboxd_attempt"],
-			Refusal:   checkPostmark(r, m, err),
+			From:      bareAddress(m.From), To: m.recipients(), Subject: m.Subject,
+			Refusal: checkPostmark(r, m, err),
 			Accepted: func(id string) Reaction {
 				return replyJSON(http.StatusOK, map[string]any{
 					"To": m.To, "SubmittedAt": "2026-03-01T12:00:00.0000000-05:00",
@@ -29,6 +30,17 @@ var Postmark = Dialect{
 		}
 	},
 	Search: &Search{Path: "/messages/outbound", Answer: searchPostmark},
+	Refuse: func(status int) Reaction {
+		return postmarkError(status, postmarkErrorCodes[status], http.StatusText(status))
+	},
+}
+
+// postmarkErrorCodes are codes for answers that a script asks for by their
+// status alone: https://postmarkapp.com/developer/api/overview#error-codes
+var postmarkErrorCodes = map[int]int{
+	http.StatusUnauthorized:        10,
+	http.StatusUnprocessableEntity: 300,
+	http.StatusServiceUnavailable:  100,
 }
 
 // Limits of the service, see the rules in checkPostmark.
@@ -62,6 +74,14 @@ func (m postmarkMail) stream() string {
 		return "outbound"
 	}
 	return m.MessageStream
+}
+
+func (m postmarkMail) recipients() []string {
+	var all []string
+	for _, list := range []string{m.To, m.Cc, m.Bcc} {
+		all = append(all, bareAddresses(list)...)
+	}
+	return all
 }
 
 // checkPostmark refuses what the service is known to refuse:

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Resend is POST /emails, with idempotency keys:
@@ -36,12 +38,36 @@ var Resend = Dialect{
 		}
 		return Parsed{
 			Reference: reference,
-			Refusal:   checkResend(r, m, err),
+			From:      bareAddress(m.From), To: m.recipients(), Subject: m.Subject,
+			Refusal: checkResend(r, m, err),
 			Accepted: func(id string) Reaction {
 				return Reply(http.StatusOK, fmt.Sprintf(`{"id":%q}`, id)).With("Content-Type", "application/json")
 			},
 		}
 	},
+	Refuse: func(status int) Reaction {
+		name, ok := resendErrorNames[status]
+		if !ok {
+			name = "application_error"
+		}
+		return resendError(status, name, http.StatusText(status))
+	},
+	Read: readResend,
+}
+
+// resendErrorNames are names of https://resend.com/docs/api-reference/errors for
+// answers that a script asks for by their status alone.
+var resendErrorNames = map[int]string{
+	http.StatusBadRequest:                 "validation_error",
+	http.StatusUnauthorized:               "missing_api_key",
+	http.StatusForbidden:                  "invalid_api_key",
+	http.StatusNotFound:                   "not_found",
+	http.StatusMethodNotAllowed:           "method_not_allowed",
+	http.StatusConflict:                   "concurrent_idempotent_requests",
+	http.StatusUnprocessableEntity:        "validation_error",
+	http.StatusTooManyRequests:            "rate_limit_exceeded",
+	http.StatusUnavailableForLegalReasons: "security_error",
+	http.StatusInternalServerError:        "internal_server_error",
 }
 
 // resendMail is the part of the request that the service's rules look at. It
@@ -56,14 +82,50 @@ type resendMail struct {
 	HTML        string   `json:"html"`
 	Text        string   `json:"text"`
 	Attachments []struct {
-		Content   *string `json:"content"`
-		Path      string  `json:"path"`
-		ContentID string  `json:"content_id"`
+		Content     *string `json:"content"`
+		Path        string  `json:"path"`
+		Filename    string  `json:"filename"`
+		ContentType string  `json:"content_type"`
+		ContentID   string  `json:"content_id"`
 	} `json:"attachments"`
-	Tags []struct {
+	Headers map[string]string `json:"headers"`
+	Tags    []struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
 	} `json:"tags"`
+}
+
+func (m resendMail) recipients() []string {
+	var all []string
+	for _, list := range [][]string{m.To, m.Cc, m.Bcc} {
+		for _, a := range list {
+			all = append(all, bareAddress(a))
+		}
+	}
+	return all
+}
+
+// bareAddress returns the address in Name <email@example.com>, or s as it is
+// where it is no address.
+func bareAddress(s string) string {
+	a, err := mail.ParseAddress(s)
+	if err != nil {
+		return s
+	}
+	return a.Address
+}
+
+// bareAddresses returns the addresses of a list, separated by commas.
+func bareAddresses(list string) []string {
+	addresses, err := mail.ParseAddressList(list)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range addresses {
+		all = append(all, a.Address)
+	}
+	return all
 }
 
 // checkResend refuses what the service is known to refuse:
@@ -108,6 +170,56 @@ func checkResend(r Seen, m resendMail, err error) Reaction {
 		return invalid("invalid_attachment", reason)
 	}
 	return Reaction{}
+}
+
+// readResend is what https://resend.com/docs/api-reference/emails/send-email
+// says of each field.
+func readResend(r Seen) (providers.Message, error) {
+	var mail resendMail
+	if err := json.Unmarshal(r.Body, &mail); err != nil {
+		return providers.Message{}, err
+	}
+	from, err := readResendMailboxes([]string{mail.From})
+	if err != nil {
+		return providers.Message{}, err
+	}
+	m := providers.Message{From: from[0], Subject: mail.Subject, HTML: mail.HTML, Text: mail.Text}
+	for _, list := range []struct {
+		in  []string
+		out *[]providers.Address
+	}{{mail.To, &m.To}, {mail.Cc, &m.Cc}, {mail.Bcc, &m.Bcc}, {mail.ReplyTo, &m.ReplyTo}} {
+		if *list.out, err = readResendMailboxes(list.in); err != nil {
+			return m, err
+		}
+	}
+	for name, value := range mail.Headers {
+		m.Headers = append(m.Headers, providers.Header{Name: name, Value: value})
+	}
+	for _, file := range mail.Attachments {
+		if file.Content == nil {
+			return m, fmt.Errorf("file %q has no content", file.Filename)
+		}
+		content, err := base64.StdEncoding.DecodeString(*file.Content)
+		if err != nil {
+			return m, err
+		}
+		m.Attachments = append(m.Attachments, providers.Attachment{
+			Filename: file.Filename, ContentType: file.ContentType, ContentID: file.ContentID, Content: content,
+		})
+	}
+	return m, nil
+}
+
+func readResendMailboxes(list []string) ([]providers.Address, error) {
+	var out []providers.Address
+	for _, s := range list {
+		a, err := mail.ParseAddress(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", s, err)
+		}
+		out = append(out, providers.Address{Name: a.Name, Email: a.Address})
+	}
+	return out, nil
 }
 
 // isResendMailbox reports whether s has the form email@example.com or

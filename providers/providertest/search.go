@@ -47,19 +47,31 @@ func (p *HTTP) Searches() []Seen {
 	return slices.Clone(p.searches.seen)
 }
 
-// isSearch reports whether a request asks for a message.
-func (p *HTTP) isSearch(req *http.Request) bool {
-	rules := p.dialect.Search
-	if rules == nil || req.Method != http.MethodGet {
-		return false
+// searched returns the service whose messages a request asks for, or nil.
+func (p *HTTP) searched(req *http.Request) *service {
+	if req.Method != http.MethodGet {
+		return nil
 	}
-	matched, _ := path.Match(rules.Path, req.URL.Path)
-	return matched
+	for _, s := range p.services {
+		if s.Search == nil {
+			continue
+		}
+		if matched, _ := path.Match(s.Search.Path, req.URL.Path); matched {
+			return s
+		}
+	}
+	return nil
+}
+
+// hasSearch reports whether any of the services has a search.
+func (p *HTTP) hasSearch() bool {
+	return slices.ContainsFunc(p.services, func(s *service) bool { return s.Search != nil })
 }
 
 // serveSearch answers a search.
-func (p *HTTP) serveSearch(w http.ResponseWriter, req *http.Request) {
+func (p *HTTP) serveSearch(w http.ResponseWriter, req *http.Request, s *service) {
 	r := newSeen(req)
+	r.Provider = s.Name
 	p.mu.Lock()
 	r.Number = len(p.searches.seen) + 1
 	p.searches.seen = append(p.searches.seen, r)
@@ -71,13 +83,15 @@ func (p *HTTP) serveSearch(w http.ResponseWriter, req *http.Request) {
 		do = respond(r)
 	}
 	if !do.answer && do.end == keep {
-		do = do.Then(p.dialect.Search.Answer(r, p.findable(r.At.Add(-lag))))
+		do = do.Then(s.Search.Answer(r, p.findable(s.Name, r.At.Add(-lag))))
 	}
 	p.react(w, do)
 }
 
-// findable returns the messages that were accepted at the given time at the
-// latest.
-func (p *HTTP) findable(latest time.Time) []Accepted {
-	return slices.DeleteFunc(p.Accepted(), func(a Accepted) bool { return a.At.After(latest) })
+// findable returns the messages that a service accepted at the given time at
+// the latest.
+func (p *HTTP) findable(service string, latest time.Time) []Accepted {
+	return slices.DeleteFunc(p.Accepted(), func(a Accepted) bool {
+		return a.Provider != service || a.At.After(latest)
+	})
 }

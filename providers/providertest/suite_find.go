@@ -18,7 +18,7 @@ func testFinder(t *testing.T, s Suite) {
 	if _, ok := b.provider.(providers.Finder); !ok {
 		t.Skip("the provider cannot be asked")
 	}
-	if server, ok := b.server.(*HTTP); !ok || server.dialect.Search == nil {
+	if server, ok := b.server.(*HTTP); !ok || !server.hasSearch() {
 		t.Skip("the programmable provider has no search")
 	}
 	for _, tt := range []struct {

@@ -10,8 +10,10 @@
 package smtp
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"unicode"
 
 	"github.com/outboxd/outboxd/providers"
 	"github.com/outboxd/outboxd/providers/internal/imf"
@@ -83,6 +85,8 @@ type envelope struct {
 	to   []string
 	size int
 	utf8 bool
+	// eightBit says that the content has bytes beyond ASCII.
+	eightBit bool
 }
 
 func newEnvelope(s providers.Sending) envelope {
@@ -90,6 +94,8 @@ func newEnvelope(s providers.Sending) envelope {
 		from: s.Message.From.Email,
 		size: len(s.Payload),
 		utf8: imf.NeedsUTF8(s.Message),
+
+		eightBit: !isASCII(s.Payload),
 	}
 	for _, a := range s.Message.Recipients() {
 		e.to = append(e.to, a.Email)
@@ -117,6 +123,10 @@ func (p *Provider) prepare(ctx context.Context, s providers.Sending) (*conversat
 		return nil, failed(ctx, stageData, ctx.Err())
 	}
 	return &conversation{session: session, data: data, sending: s, config: p.config}, nil
+}
+
+func isASCII(b []byte) bool {
+	return bytes.IndexFunc(b, func(r rune) bool { return r > unicode.MaxASCII }) < 0
 }
 
 func encode(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }

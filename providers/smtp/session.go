@@ -132,6 +132,11 @@ func (s *session) check(e envelope) error {
 	if ok, _ := s.client.Extension("SMTPUTF8"); e.utf8 && !ok {
 		return providers.Refuse("utf8_address", "an address is beyond ASCII and the relay does not offer SMTPUTF8")
 	}
+	// RFC 6152, 3: without the extension content has 7 bits. What is rendered
+	// here has more only in an address's field.
+	if ok, _ := s.client.Extension("8BITMIME"); e.eightBit && !ok {
+		return providers.Refuse("eight_bit_content", "the message is beyond ASCII and the relay does not offer 8BITMIME")
+	}
 	return nil
 }
 

@@ -283,6 +283,8 @@ func TestAnnouncedLimits(t *testing.T) {
 		{"no fixed limit", []string{"SIZE 0"}, nil, "", "SIZE="},
 		{"SIZE not offered", []string{"8BITMIME"}, nil, "", "MAIL FROM:<sender@example.com>"},
 		{"row 5: SMTPUTF8 not offered", []string{"8BITMIME"}, utf8, "utf8_address", ""},
+		{"row 5: SMTPUTF8 without 8BITMIME", []string{"SMTPUTF8"}, utf8, "eight_bit_content", ""},
+		{"8BITMIME not offered and not needed", []string{"SIZE 0"}, nil, "", "MAIL FROM:<sender@example.com>"},
 		{"row 5: SMTPUTF8 offered and needed", []string{"SMTPUTF8", "8BITMIME"}, utf8, "", "SMTPUTF8"},
 	}
 	for _, tt := range tests {

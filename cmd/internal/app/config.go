@@ -40,6 +40,7 @@ type Config struct {
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
 	Postmark PostmarkConfig `envPrefix:"POSTMARK_"`
 	Mailgun  MailgunConfig  `envPrefix:"MAILGUN_"`
+	SES      SESConfig
 	SMTP     SMTPConfig
 }
 
@@ -60,8 +61,11 @@ func (r *Rate) UnmarshalText(text []byte) error {
 
 // RatesConfig are the rates that all workers together keep to at a provider.
 type RatesConfig struct {
+	Mailgun  Rate `env:"MAILGUN_RATE"`
+	Postmark Rate `env:"POSTMARK_RATE"`
 	Resend   Rate `env:"RESEND_RATE"`
 	SendGrid Rate `env:"SENDGRID_RATE"`
+	SES      Rate `env:"SES_RATE"`
 	SMTP     Rate `env:"SMTP_RATE"`
 }
 
@@ -92,6 +96,14 @@ type MailgunConfig struct {
 	Domain  string `env:"DOMAIN"`
 	BaseURL string `env:"BASE_URL"`
 	Sandbox bool   `env:"SANDBOX"`
+}
+
+// SESConfig configures the provider ses. Its credentials are those that AWS
+// programs find by themselves, and the region may come from there too.
+type SESConfig struct {
+	Region           string `env:"AWS_REGION"`
+	EndpointURL      string `env:"SES_ENDPOINT_URL"`
+	ConfigurationSet string `env:"SES_CONFIGURATION_SET"`
 }
 
 // SMTPConfig configures the provider smtp.

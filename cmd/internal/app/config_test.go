@@ -142,6 +142,29 @@ func TestLoadConfigErrors(t *testing.T) {
 	}
 }
 
+func TestSESConfig(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=ses", "AWS_REGION=eu-west-1",
+		"SES_CONFIGURATION_SET=events", "SES_ENDPOINT_URL=http://127.0.0.1:1",
+	}
+	cfg, err := LoadConfig(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (SESConfig{Region: "eu-west-1", EndpointURL: "http://127.0.0.1:1", ConfigurationSet: "events"}); cfg.SES != want {
+		t.Errorf("config %+v, want %+v", cfg.SES, want)
+	}
+	made, err := cfg.newProviders()
+	if err != nil || len(made) != 1 || made[0].Name() != "ses" {
+		t.Errorf("providers %v, %v, want ses", made, err)
+	}
+	cfg.SES.EndpointURL = "127.0.0.1:1"
+	if _, err := cfg.newProviders(); err == nil || !strings.Contains(err.Error(), "provider ses") {
+		t.Errorf("an endpoint that is no URL: %v", err)
+	}
+}
+
 func TestLoadConfigNamesTheVariableOfABadValue(t *testing.T) {
 	t.Parallel()
 	_, err := LoadConfig([]string{"OUTBOXD_SEND_TIMEOUT=soon", "OUTBOXD_SMTP_FINAL_TIMEOUT=10", "OUTBOXD_CONCURRENCY=many"})
@@ -168,6 +191,32 @@ func TestDuration(t *testing.T) {
 	for _, text := range []string{"", "d", "-1d", "1.5d", "soon", "7"} {
 		if err := new(Duration).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken for a duration", text)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Rate{"100/s": 100, "600/m": 10, "7200/h": 2} {
+		var r Rate
+		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
+			t.Errorf("%q = %v a second, error %v; want %v", text, r, err, want)
+		}
+	}
+	for _, text := range []string{"", "100", "0/s", "-1/s", "1.5/s", "100/d", "/s"} {
+		if err := new(Rate).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a rate", text)
+		}
+	}
+}
+
+// Each provider that can be configured can be given a rate.
+func TestEveryProviderHasARate(t *testing.T) {
+	t.Parallel()
+	rates := new(Config).rates()
+	for _, name := range knownProviders() {
+		if _, ok := rates[name]; !ok {
+			t.Errorf("%s has none", name)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/outboxd/outboxd/providers/postmark"
 	"github.com/outboxd/outboxd/providers/resend"
 	"github.com/outboxd/outboxd/providers/sendgrid"
+	"github.com/outboxd/outboxd/providers/ses"
 	"github.com/outboxd/outboxd/providers/smtp"
 )
 
@@ -22,6 +23,7 @@ var factories = map[string]func(*Config) (providers.Provider, error){
 	postmark.Name: newPostmark,
 	resend.Name:   newResend,
 	sendgrid.Name: newSendGrid,
+	ses.Name:      newSES,
 	smtp.Name:     newSMTP,
 }
 
@@ -45,8 +47,11 @@ func (c *Config) newProviders() ([]providers.Provider, error) {
 // rates are the configured bounds, in emails per second; zero: none.
 func (c *Config) rates() map[string]float64 {
 	return map[string]float64{
+		mailgun.Name:  float64(c.Rates.Mailgun),
+		postmark.Name: float64(c.Rates.Postmark),
 		resend.Name:   float64(c.Rates.Resend),
 		sendgrid.Name: float64(c.Rates.SendGrid),
+		ses.Name:      float64(c.Rates.SES),
 		smtp.Name:     float64(c.Rates.SMTP),
 	}
 }
@@ -118,6 +123,12 @@ func newMailgun(c *Config) (providers.Provider, error) {
 	return mailgun.New(mailgun.Config{
 		APIKey: c.Mailgun.APIKey, Domain: c.Mailgun.Domain, BaseURL: c.Mailgun.BaseURL,
 		Sandbox: c.Mailgun.Sandbox,
+	})
+}
+
+func newSES(c *Config) (providers.Provider, error) {
+	return ses.New(ses.Config{
+		Region: c.SES.Region, EndpointURL: c.SES.EndpointURL, ConfigurationSet: c.SES.ConfigurationSet,
 	})
 }
 

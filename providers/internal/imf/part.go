@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"mime/quotedprintable"
 	"net/textproto"
+	"net/url"
 	"strings"
 
 	"github.com/outboxd/outboxd/providers"
@@ -108,8 +109,7 @@ func filePart(a providers.Attachment, inline bool) (part, error) {
 		disposition = "inline"
 	}
 	if a.Filename != "" {
-		// FormatMediaType writes names beyond ASCII as RFC 2231 has it.
-		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": a.Filename})
+		disposition += fileName(a.Filename)
 	}
 	header := textproto.MIMEHeader{
 		"Content-Type":              {contentType},
@@ -123,6 +123,16 @@ func filePart(a providers.Attachment, inline bool) (part, error) {
 		header.Set("Content-ID", "<"+a.ContentID+">")
 	}
 	return part{header: header, body: base64Lines(a.Content)}, nil
+}
+
+// fileName returns the parameter with a file's name, encoded as RFC 2231 has it
+// where it is beyond ASCII, or where readers would take it for an encoded word,
+// which many look for in quoted strings too.
+func fileName(name string) string {
+	if !strings.Contains(name, "=?") {
+		return strings.TrimPrefix(mime.FormatMediaType("x", map[string]string{"filename": name}), "x")
+	}
+	return "; filename*=utf-8''" + strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
 }
 
 // fileType returns the media type of a, with its parameters.

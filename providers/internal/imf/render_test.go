@@ -3,6 +3,7 @@ package imf_test
 import (
 	"bytes"
 	"errors"
+	"mime"
 	"net/mail"
 	"strings"
 	"testing"
@@ -212,6 +213,22 @@ func TestRow14And18Attachments(t *testing.T) {
 	line, _, _ := bytes.Cut(encoded, []byte("\r\n"))
 	if len(line) != 76 {
 		t.Errorf("base64 line of %d characters, want 76: RFC 2045, 6.8", len(line))
+	}
+}
+
+// The test's usual parser decodes a name twice, as readers do with a quoted
+// one: hence RFC 2231, which leaves nothing to take for an encoded word.
+func TestFileNameLikeAnEncodedWord(t *testing.T) {
+	t.Parallel()
+	const name = "=?utf-8?q?x?= 100%.txt"
+	r := base()
+	r.Message.Attachments = []providers.Attachment{{Filename: name, Content: []byte("x")}}
+	message, _ := render(t, r)
+	_, line, _ := bytes.Cut(message, []byte("Content-Disposition: "))
+	line, _, _ = bytes.Cut(line, []byte("\r\n"))
+	_, params, err := mime.ParseMediaType(string(line))
+	if err != nil || params["filename"] != name || bytes.Contains(line, []byte("=?")) {
+		t.Errorf("%s reads as %q, %v; want %q", line, params["filename"], err, name)
 	}
 }
 
