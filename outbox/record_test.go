@@ -213,7 +213,7 @@ func TestStrayEventsAreAdopted(t *testing.T) {
 // inDoubt delivers an email whose provider accepts it and does not say so.
 func (d *delivering) inDoubt(change ...func(*outbox.Message)) uuid.UUID {
 	d.t.Helper()
-	d.provider.Respond(func(r providertest.Seen) providertest.Reaction {
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
 		return providertest.Accept().Then(providertest.Reset())
 	})
 	id := d.enqueue(change...)
