@@ -58,13 +58,15 @@ func TestQueryFailures(t *testing.T) {
 		status int
 		wait   time.Duration
 	}{
-		{"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret", 401) }, providers.CodeSearchRefused, 401, 0},
+		{"refused", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret", http.StatusUnauthorized) }, providers.CodeSearchRefused, 401, 0},
 		{"limited", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(429)
+			w.WriteHeader(http.StatusTooManyRequests)
 		}, providers.CodeSearchRefused, 429, 7 * time.Second},
-		{"another success", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, providers.CodeSearchRefused, 204, 0},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/secret", 307) }, providers.CodeSearchRefused, 307, 0},
+		{"another success", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, providers.CodeSearchRefused, 204, 0},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/secret", http.StatusTemporaryRedirect)
+		}, providers.CodeSearchRefused, 307, 0},
 		{"no JSON", write("secret"), providers.CodeBadAnswer, 200, 0},
 		{"nothing", write(""), providers.CodeBadAnswer, 200, 0},
 		{"other types", write(`{"id":["secret"]}`), providers.CodeBadAnswer, 200, 0},

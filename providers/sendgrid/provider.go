@@ -4,6 +4,20 @@
 // content encoding (github.com/twilio/sendgrid-oai, tsg_mail_v3). The
 // attempt's key travels as a custom argument and comes back in every event.
 //
+// Nor can SendGrid be asked for a message by its key, so the provider is no
+// [providers.Finder]:
+//
+//   - The Email Logs (https://www.twilio.com/docs/sendgrid/api-reference/email-logs)
+//     name the custom arguments of a message whose id is known and do not search
+//     by them. They search by recipient, subject, category and time. A category
+//     for each message is not what categories are for, and ten is the limit.
+//   - The Activity Feed (https://www.twilio.com/docs/sendgrid/api-reference/email-activity)
+//     searches by unique_args, which belong to an older API: that it finds
+//     custom arguments by them is said nowhere. It is an add-on to be bought, has
+//     no data of the EU region, and takes 6 requests a minute.
+//
+// A doubt is settled by SendGrid's events.
+//
 // Only the types of sendgrid-go's helpers/mail are used. Its client shares the
 // request body between goroutines, which loses mails and sends others twice
 // (sendgrid/sendgrid-go#474), and returns no error for a refusal (#423).

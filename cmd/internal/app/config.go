@@ -37,6 +37,8 @@ type Config struct {
 
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
+	Postmark PostmarkConfig `envPrefix:"POSTMARK_"`
+	Mailgun  MailgunConfig  `envPrefix:"MAILGUN_"`
 	SES      SESConfig
 	SMTP     SMTPConfig
 }
@@ -45,12 +47,29 @@ type Config struct {
 type SendGridConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // ResendConfig configures the provider resend.
 type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+}
+
+// PostmarkConfig configures the provider postmark.
+type PostmarkConfig struct {
+	ServerToken   string `env:"SERVER_TOKEN"`
+	BaseURL       string `env:"BASE_URL"`
+	MessageStream string `env:"MESSAGE_STREAM"`
+	Sandbox       bool   `env:"SANDBOX"`
+}
+
+// MailgunConfig configures the provider mailgun.
+type MailgunConfig struct {
+	APIKey  string `env:"API_KEY"`
+	Domain  string `env:"DOMAIN"`
+	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // SESConfig configures the provider ses. Its credentials are those that AWS

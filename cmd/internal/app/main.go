@@ -59,11 +59,20 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
-  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, ses, smtp
+  OUTBOXD_PROVIDERS            providers in order of preference: mailgun, postmark, resend, sendgrid, ses, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
+  SENDGRID_SANDBOX             true: SendGrid checks mails and delivers none (false)
   RESEND_API_KEY               for the provider resend
   RESEND_BASE_URL              another host that speaks Resend's API
+  POSTMARK_SERVER_TOKEN        for the provider postmark: the token of a server, not of the account
+  POSTMARK_BASE_URL            another host that speaks Postmark's API
+  POSTMARK_MESSAGE_STREAM      the stream that mails go to (outbound)
+  POSTMARK_SANDBOX             true: Postmark checks mails and delivers none; needs no token (false)
+  MAILGUN_API_KEY              for the provider mailgun; a sending key cannot search for mails in doubt
+  MAILGUN_DOMAIN               the sending domain as Mailgun knows it, such as mg.example.com
+  MAILGUN_BASE_URL             another Mailgun host, such as https://api.eu.mailgun.net
+  MAILGUN_SANDBOX              true: Mailgun accepts mails and delivers none (false)
   AWS_REGION                   for the provider ses; credentials are found as AWS programs do
   SES_CONFIGURATION_SET        publishes the events of emails sent through SES
   SES_ENDPOINT_URL             another host that speaks SES's API

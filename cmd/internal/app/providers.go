@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/outboxd/outboxd/providers"
+	"github.com/outboxd/outboxd/providers/mailgun"
+	"github.com/outboxd/outboxd/providers/postmark"
 	"github.com/outboxd/outboxd/providers/resend"
 	"github.com/outboxd/outboxd/providers/sendgrid"
 	"github.com/outboxd/outboxd/providers/ses"
@@ -15,6 +17,8 @@ import (
 
 // factories make the providers that OUTBOXD_PROVIDERS can name.
 var factories = map[string]func(*Config) (providers.Provider, error){
+	mailgun.Name:  newMailgun,
+	postmark.Name: newPostmark,
 	resend.Name:   newResend,
 	sendgrid.Name: newSendGrid,
 	ses.Name:      newSES,
@@ -42,7 +46,9 @@ func newSendGrid(c *Config) (providers.Provider, error) {
 	if c.SendGrid.APIKey == "" {
 		return nil, errors.New("SENDGRID_API_KEY is not set")
 	}
-	return sendgrid.New(sendgrid.Config{APIKey: c.SendGrid.APIKey, BaseURL: c.SendGrid.BaseURL})
+	return sendgrid.New(sendgrid.Config{
+		APIKey: c.SendGrid.APIKey, BaseURL: c.SendGrid.BaseURL, Sandbox: c.SendGrid.Sandbox,
+	})
 }
 
 func newResend(c *Config) (providers.Provider, error) {
@@ -50,6 +56,26 @@ func newResend(c *Config) (providers.Provider, error) {
 		return nil, errors.New("RESEND_API_KEY is not set")
 	}
 	return resend.New(resend.Config{APIKey: c.Resend.APIKey, BaseURL: c.Resend.BaseURL})
+}
+
+func newPostmark(c *Config) (providers.Provider, error) {
+	if c.Postmark.ServerToken == "" && !c.Postmark.Sandbox {
+		return nil, errors.New("POSTMARK_SERVER_TOKEN is not set")
+	}
+	return postmark.New(postmark.Config{
+		ServerToken: c.Postmark.ServerToken, BaseURL: c.Postmark.BaseURL,
+		MessageStream: c.Postmark.MessageStream, Sandbox: c.Postmark.Sandbox,
+	})
+}
+
+func newMailgun(c *Config) (providers.Provider, error) {
+	if c.Mailgun.APIKey == "" || c.Mailgun.Domain == "" {
+		return nil, errors.New("MAILGUN_API_KEY or MAILGUN_DOMAIN is not set")
+	}
+	return mailgun.New(mailgun.Config{
+		APIKey: c.Mailgun.APIKey, Domain: c.Mailgun.Domain, BaseURL: c.Mailgun.BaseURL,
+		Sandbox: c.Mailgun.Sandbox,
+	})
 }
 
 func newSES(c *Config) (providers.Provider, error) {
