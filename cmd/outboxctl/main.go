@@ -27,6 +27,7 @@ type cli struct {
 	Org         orgCmd         `cmd:"" help:"Manage orgs."`
 	Key         keyCmd         `cmd:"" help:"Manage API keys."`
 	Emails      emailsCmd      `cmd:"" help:"Look at emails and help those that are stuck."`
+	Providers   providersCmd   `cmd:"" help:"List the providers, and why one is left alone."`
 	Bootstrap   bootstrapCmd   `cmd:"" help:"Make an org with an API key, unless they are there."`
 	Dev         devCmd         `cmd:"" help:"Run everything on this machine: Postgres, API, worker and an inbox."`
 	FakeESP     fakeESPCmd     `cmd:"" name:"fake-esp" help:"Stand in for all providers, with faults on request, for your own tests."`

@@ -194,3 +194,29 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Rate{"100/s": 100, "600/m": 10, "7200/h": 2} {
+		var r Rate
+		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
+			t.Errorf("%q = %v a second, error %v; want %v", text, r, err, want)
+		}
+	}
+	for _, text := range []string{"", "100", "0/s", "-1/s", "1.5/s", "100/d", "/s"} {
+		if err := new(Rate).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a rate", text)
+		}
+	}
+}
+
+// Each provider that can be configured can be given a rate.
+func TestEveryProviderHasARate(t *testing.T) {
+	t.Parallel()
+	rates := new(Config).rates()
+	for _, name := range knownProviders() {
+		if _, ok := rates[name]; !ok {
+			t.Errorf("%s has none", name)
+		}
+	}
+}

@@ -78,6 +78,12 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   SES_ENDPOINT_URL             another host that speaks SES's API
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
+  OUTBOXD_MAILGUN_RATE         at most so many emails by all workers: 100/s, 600/m or 5000/h (no bound)
+  OUTBOXD_POSTMARK_RATE        the same for the provider postmark
+  OUTBOXD_RESEND_RATE          the same for the provider resend
+  OUTBOXD_SENDGRID_RATE        the same for the provider sendgrid
+  OUTBOXD_SES_RATE             the same for the provider ses
+  OUTBOXD_SMTP_RATE            the same for the provider smtp
   OUTBOXD_ADDR                 where the API listens (:8080)
   OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)

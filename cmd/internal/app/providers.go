@@ -1,8 +1,10 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -40,6 +42,52 @@ func (c *Config) newProviders() ([]providers.Provider, error) {
 		made = append(made, p)
 	}
 	return made, errors.Join(errs...)
+}
+
+// rates are the configured bounds, in emails per second; zero: none.
+func (c *Config) rates() map[string]float64 {
+	return map[string]float64{
+		mailgun.Name:  float64(c.Rates.Mailgun),
+		postmark.Name: float64(c.Rates.Postmark),
+		resend.Name:   float64(c.Rates.Resend),
+		sendgrid.Name: float64(c.Rates.SendGrid),
+		ses.Name:      float64(c.Rates.SES),
+		smtp.Name:     float64(c.Rates.SMTP),
+	}
+}
+
+// judges are the configured providers for a process that sends nothing: it only
+// asks what they can carry. It need not have their credentials; then a provider
+// is no more than a name that emails can be pinned to.
+func (c *Config) judges(ctx context.Context, log *slog.Logger) []providers.Provider {
+	list := make([]providers.Provider, len(c.Providers))
+	for i, name := range c.Providers {
+		p, err := factories[name](c)
+		if err != nil {
+			log.InfoContext(ctx, "what this provider cannot carry is found out by the workers, not at submission",
+				"provider", name, "because", err)
+			p = nameOnly(name)
+		}
+		list[i] = p
+	}
+	return list
+}
+
+// nameOnly is a provider that is not configured in this process.
+type nameOnly string
+
+// Name implements [providers.Provider].
+func (n nameOnly) Name() string { return string(n) }
+
+// Capabilities implements [providers.Provider]: no limit is known.
+func (nameOnly) Capabilities() providers.Capabilities { return providers.Capabilities{} }
+
+// Render implements [providers.Provider]: nothing is refused.
+func (nameOnly) Render(providers.Request) ([]byte, error) { return nil, nil }
+
+// Send implements [providers.Provider].
+func (n nameOnly) Send(context.Context, providers.Sending) (providers.Receipt, error) {
+	return providers.Receipt{}, &providers.Error{Outcome: providers.Misconfigured, Code: "not_configured"}
 }
 
 func newSendGrid(c *Config) (providers.Provider, error) {
