@@ -96,7 +96,7 @@ func writeHeader(b *bytes.Buffer, r providers.Request) {
 	for _, h := range m.Headers {
 		value := h.Value
 		if !providers.IsASCII(value) {
-			value = encodedWords(value)
+			value = encodedWords(h.Name, value)
 		}
 		writeField(b, h.Name, value)
 	}
