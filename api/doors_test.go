@@ -147,7 +147,8 @@ SELECT replace(jsonb_build_object(
     'key kept for', k.expires_at - k.created_at,
     'submission is UUIDv7', substr(k.submission_id::text, 15, 1) = '7' AND k.submission_id <> e.id,
     'key created with it', k.created_at BETWEEN e.created_at - interval '1 minute' AND e.created_at + interval '1 minute',
-    'job', to_jsonb(j) - '{id,created_at,scheduled_at}'::text[],
+    'job', to_jsonb(j) - '{id,created_at,scheduled_at,priority}'::text[],
+    'job goes by the priority, or beyond the share', j.priority IN (e.priority, 4),
     'job created with it', j.created_at BETWEEN e.created_at - interval '1 minute' AND e.created_at + interval '1 minute',
     'job due', CASE WHEN e.scheduled_at IS NULL THEN to_jsonb(j.scheduled_at = j.created_at) ELSE to_jsonb(j.scheduled_at) END
 )::text, e.id::text, 'ID')

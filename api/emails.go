@@ -190,12 +190,13 @@ type emailSummary struct {
 // emailDetail is one email with its content and attempts.
 type emailDetail struct {
 	emailSummary
-	HTML      *string         `json:"html"`
-	Text      *string         `json:"text"`
-	MessageID *string         `json:"message_id"`
-	Provider  *string         `json:"provider"`
-	Attempts  []attemptDetail `json:"attempts"`
-	Events    []eventDetail   `json:"events"`
+	HTML               *string         `json:"html"`
+	Text               *string         `json:"text"`
+	RepeatedRecipients []string        `json:"repeated_recipients"`
+	MessageID          *string         `json:"message_id"`
+	Provider           *string         `json:"provider"`
+	Attempts           []attemptDetail `json:"attempts"`
+	Events             []eventDetail   `json:"events"`
 }
 
 type eventDetail struct {
@@ -242,8 +243,9 @@ func emailDetailOf(e *outbox.Email) emailDetail {
 	d := emailDetail{
 		emailSummary: emailSummaryOf(e),
 		HTML:         orNull(e.Message.HTML), Text: orNull(e.Message.Text),
-		Provider: orNull(e.Message.Provider),
-		Attempts: make([]attemptDetail, len(e.Attempts)), Events: make([]eventDetail, len(e.Events)),
+		RepeatedRecipients: orEmpty(e.Message.RepeatedRecipients()),
+		Provider:           orNull(e.Message.Provider),
+		Attempts:           make([]attemptDetail, len(e.Attempts)), Events: make([]eventDetail, len(e.Events)),
 	}
 	for i, a := range e.Attempts {
 		d.Attempts[i] = attemptDetail{

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/internal/testdb"
 	"github.com/outboxd/outboxd/outbox"
+	"github.com/outboxd/outboxd/providers"
 )
 
 // service is the API on a database of its own, with one org and key.
@@ -25,10 +26,20 @@ type service struct {
 	token string
 }
 
+// relay is the provider of these tests. It carries what the API takes, whatever
+// that is, and nothing is sent.
+type relay struct{ providers.Provider }
+
+func (relay) Name() string { return "smtp" }
+
+func (relay) Capabilities() providers.Capabilities { return providers.Capabilities{} }
+
+func (relay) Render(providers.Request) ([]byte, error) { return nil, nil }
+
 func newService(t *testing.T, org api.Org, key api.Key) *service {
 	t.Helper()
 	pool := testdb.New(t)
-	client, err := outbox.NewClient(pool, outbox.Config{Providers: []string{"smtp"}})
+	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

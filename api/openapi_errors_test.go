@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/outbox"
+	"github.com/outboxd/outboxd/providers"
 )
 
 // errorLab can make every error happen. Its servers share one database.
@@ -57,7 +58,7 @@ func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
 
 func newOutbox(t *testing.T, pool *pgxpool.Pool) *outbox.Client {
 	t.Helper()
-	client, err := outbox.NewClient(pool, outbox.Config{Providers: []string{"smtp"}})
+	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -657,6 +657,17 @@ BEGIN
 END $function$
 
 
+CREATE OR REPLACE FUNCTION outbox.enqueue_lane(org uuid, waiting text, rank smallint)
+ RETURNS smallint
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT CASE WHEN count(*) FILTER (WHERE newest.priority = rank) < 50 THEN rank ELSE 4::smallint END
+    FROM (SELECT e.priority FROM outbox.emails AS e
+        WHERE e.org_id = org AND e.status = waiting ORDER BY e.id DESC LIMIT 200) AS newest
+$function$
+
+
 CREATE OR REPLACE FUNCTION outbox.enqueue_list(value jsonb)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -866,12 +877,14 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_store(email outbox.emails, m jsonb, fi
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    lane constant smallint := outbox.enqueue_lane(email.org_id, email.status, email.priority);
 BEGIN
     INSERT INTO outbox.emails (id, org_id, status, priority, on_unknown, provider, created_at, scheduled_at, expires_at)
     VALUES (email.id, email.org_id, email.status, email.priority, email.on_unknown, email.provider,
         email.created_at, email.scheduled_at, email.expires_at);
     PERFORM outbox.enqueue_store_content(email.id, email.org_id, m, files);
-    PERFORM outbox.enqueue_store_job(email.id, email.priority, email.scheduled_at, at);
+    PERFORM outbox.enqueue_store_job(email.id, lane, email.scheduled_at, at);
 END $function$
 
 
@@ -1129,6 +1142,19 @@ TABLE orgs
     orgs_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
     orgs_pkey PRIMARY KEY (id)
     CREATE UNIQUE INDEX orgs_name_key ON outbox.orgs USING btree (name)
+
+TABLE providers WITH (fillfactor=50)
+    name text NOT NULL
+    reason text
+    detail text
+    failures integer NOT NULL DEFAULT 0
+    out_since timestamp with time zone
+    probe_at timestamp with time zone
+    recovered_at timestamp with time zone
+    next_slot timestamp with time zone
+    providers_check CHECK ((((reason IS NULL) = (out_since IS NULL)) AND ((reason IS NULL) = (probe_at IS NULL))))
+    providers_pkey PRIMARY KEY (name)
+    providers_reason_check CHECK ((reason = ANY (ARRAY['rate_limited'::text, 'unavailable'::text, 'misconfigured'::text])))
 
 TABLE river_job
     id bigint NOT NULL DEFAULT nextval('outbox.river_job_id_seq'::regclass)

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 const (
@@ -35,9 +37,10 @@ type Config struct {
 	// [DefaultIdempotencyTTL].
 	IdempotencyTTL time.Duration
 
-	// Providers are the names that a message may be pinned to. Nil: any name
-	// is taken, and an unknown one fails the email before its first attempt.
-	Providers []string
+	// Providers are those of the workers. A message that none of them can carry,
+	// or that is pinned to another, is refused at once. Nil: nothing is refused
+	// for that, and such an email fails before its first attempt.
+	Providers []providers.Provider
 
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
@@ -50,6 +53,8 @@ type Client struct {
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
 	gate keyGate
+	// lanes counts what orgs have waiting.
+	lanes lanes
 }
 
 // NewClient returns a client on a pool. The pool may be nil for an application

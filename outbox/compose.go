@@ -9,15 +9,20 @@ import (
 	"github.com/outboxd/outboxd/providers"
 )
 
-// compose parses a message into the form that adapters render. Messages that
-// came through SQL are checked here for the first time in depth.
-//
-// An address in several lists stays in the first of To, Cc and Bcc: providers
-// refuse the whole message otherwise, or send it twice.
+// compose checks a message and parses it. Messages that came through SQL are
+// checked here for the first time in depth.
 func (m *Message) compose() (providers.Message, error) {
 	if err := m.Validate(); err != nil {
 		return providers.Message{}, err
 	}
+	return m.parse()
+}
+
+// parse brings a valid message into the form that adapters render.
+//
+// An address in several lists stays in the first of To, Cc and Bcc: providers
+// refuse the whole message otherwise, or send it twice.
+func (m *Message) parse() (providers.Message, error) {
 	out := providers.Message{Subject: m.Subject, HTML: m.HTML, Text: m.Text}
 	var err error
 	if out.From, err = parseAddress(m.From); err != nil {
@@ -59,4 +64,23 @@ func parseList(addresses []string, seen map[string]bool) ([]providers.Address, e
 		}
 	}
 	return out, nil
+}
+
+// RepeatedRecipients are those of To, Cc and Bcc that get no mail of their own
+// because the same address comes before them, in any case of letters.
+func (m *Message) RepeatedRecipients() []string {
+	seen := map[string]bool{}
+	var repeated []string
+	for _, s := range slices.Concat(m.To, m.Cc, m.Bcc) {
+		address, err := parseAddress(s)
+		if err != nil {
+			continue // such an email fails, with the address for a reason
+		}
+		if lower := strings.ToLower(address.Email); seen[lower] {
+			repeated = append(repeated, s)
+		} else {
+			seen[lower] = true
+		}
+	}
+	return repeated
 }

@@ -46,12 +46,16 @@ type deliverer struct {
 	worker string
 	// underWay is what this process is sending.
 	underWay *keySet
+	// flow says which provider may be used when.
+	flow *flow
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
-	return &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet)}
+	d := &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet)}
+	d.flow = newFlow(pool, cfg, d.Timeout(nil))
+	return d
 }
 
 // configure adds to a River configuration what delivers emails: workers,
@@ -100,7 +104,7 @@ func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
 
 // Work runs one job.
 func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
-	wait, err := d.deliver(ctx, job.Args.EmailID)
+	wait, err := d.deliver(ctx, job.Args.EmailID, job.Priority)
 	switch {
 	case err != nil:
 		return err
@@ -111,9 +115,9 @@ func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error
 }
 
 // deliver looks at the email, not at the job, decides what is to be done and
-// does it. It returns how long to wait before the email needs another look;
-// zero: none.
-func (d *deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
+// does it. lane is the email's place where several wait for a provider. It
+// returns how long to wait before the email needs another look; zero: none.
+func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.Duration, error) {
 	fault.Point("B1", id)
 	e, err := load(ctx, d.pool, id)
 	switch {
@@ -126,6 +130,7 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, e
 	case e.Status.Ended():
 		return 0, nil
 	case e.open != nil:
+		e.lane = lane
 		return d.resolve(ctx, e)
 	case e.due().After(e.now):
 		return e.due().Sub(e.now), nil
@@ -135,9 +140,19 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID) (time.Duration, e
 	if err := d.correctRecipients(ctx, e); err != nil {
 		return 0, err
 	}
-	a, err := d.route(e)
+	e.lane = lane
+	message, err := e.Message.compose()
 	if err != nil {
 		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
+	}
+	a, hold, err := d.route(ctx, e, message)
+	switch refusal := (*refusalError)(nil); {
+	case errors.As(err, &refusal):
+		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
+	case err != nil:
+		return 0, err
+	case a == nil:
+		return d.postpone(ctx, e, hold)
 	}
 	return d.attempt(ctx, a)
 }
@@ -147,52 +162,11 @@ type attempt struct {
 	*delivery
 	beginning
 	provider providers.Provider
+	permit   *permit
 	sending  providers.Sending
 	deadline deadline
 	// evidence is what the provider's answer will be.
 	evidence Evidence
-}
-
-// route picks the provider and renders the message for it. Each definite
-// "not accepted" moves on to the next provider in order; one that cannot carry
-// the message is passed over.
-func (d *deliverer) route(e *delivery) (*attempt, error) {
-	message, err := e.Message.compose()
-	if err != nil {
-		return nil, err
-	}
-	candidates := d.candidates(e.Message.Provider)
-	if len(candidates) == 0 {
-		return nil, fmt.Errorf("provider %q is not configured", e.Message.Provider)
-	}
-	for i := range candidates {
-		p := candidates[(int(e.attempts)+i)%len(candidates)]
-		var a *attempt
-		if a, err = d.render(e, p, message, newID(), e.now); err == nil {
-			return a, nil
-		}
-	}
-	return nil, err
-}
-
-func (d *deliverer) candidates(pinned string) []providers.Provider {
-	if pinned == "" {
-		return d.cfg.Providers
-	}
-	if p := d.provider(pinned); p != nil {
-		return []providers.Provider{p}
-	}
-	return nil
-}
-
-// provider returns the configured provider of that name, or nil.
-func (d *deliverer) provider(name string) providers.Provider {
-	for _, p := range d.cfg.Providers {
-		if p.Name() == name {
-			return p
-		}
-	}
-	return nil
 }
 
 // render makes the bytes of an attempt. For the same arguments they are the
@@ -200,21 +174,14 @@ func (d *deliverer) provider(name string) providers.Provider {
 func (d *deliverer) render(
 	e *delivery, p providers.Provider, m providers.Message, key uuid.UUID, date time.Time,
 ) (*attempt, error) {
-	limits := p.Capabilities()
-	if n := len(m.To) + len(m.Cc) + len(m.Bcc); limits.MaxRecipients > 0 && n > limits.MaxRecipients {
-		return nil, fmt.Errorf("%s takes at most %d recipients, not %d", p.Name(), limits.MaxRecipients, n)
-	}
 	request := providers.Request{Key: key.String(), Date: date, Message: m}
-	payload, err := p.Render(request)
+	payload, err := render(p, request)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(providers.AsError(err)))
-	}
-	if limits.MaxBytes > 0 && len(payload) > limits.MaxBytes {
-		return nil, fmt.Errorf("%s takes at most %d bytes, the message has %d", p.Name(), limits.MaxBytes, len(payload))
+		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(err))
 	}
 	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
 		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.worker,
-		date: date, budget: d.cfg.SendTimeout + limits.FinalTimeout, payloadHash: sha256.Sum256(payload),
+		date: date, budget: d.cfg.SendTimeout + p.Capabilities().FinalTimeout, payloadHash: sha256.Sum256(payload),
 	}}
 	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
 	return a, nil
@@ -239,6 +206,7 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 	defer drop()
 
 	if !d.owned() {
+		d.flow.unused(ctx, a.permit)
 		return 0, errNotOwned
 	}
 	fault.Point("B2", a.email)
@@ -250,6 +218,7 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 	}
 	if !begun {
 		// Another worker was faster, or the sender canceled: look again.
+		d.flow.unused(ctx, a.permit)
 		return time.Second, nil
 	}
 	fault.Point("B4", a.email)
@@ -268,6 +237,7 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 		return 0, err
 	}
 	fault.Point("B10", a.email)
+	d.flow.report(ctx, a.permit, err)
 	d.logAttempt(ctx, a, e, time.Since(started))
 	return max(e.nextAttempt, e.lookAgain), nil
 }

@@ -66,9 +66,13 @@ func newSMTP(t *testing.T, relay *providertest.SMTP) providers.Provider {
 // newDeliverer returns a deliverer with a liveness session of its own.
 func (d *delivering) newDeliverer(list ...providers.Provider) *outbox.Deliverer {
 	d.t.Helper()
-	deliverer, err := outbox.NewDeliverer(d.pool, outbox.WorkerConfig{
-		Providers: list, SendTimeout: 5 * time.Second, UnknownWait: time.Hour,
-	})
+	return d.newDelivererWith(outbox.WorkerConfig{Providers: list})
+}
+
+func (d *delivering) newDelivererWith(cfg outbox.WorkerConfig) *outbox.Deliverer {
+	d.t.Helper()
+	cfg.SendTimeout, cfg.UnknownWait = 5*time.Second, time.Hour
+	deliverer, err := outbox.NewDeliverer(d.pool, cfg)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -281,6 +285,7 @@ func TestTemporaryErrorThenSuccess(t *testing.T) {
 		t.Errorf("wait %v, want the 60 s that the provider asked for", wait)
 	}
 	d.exec("UPDATE outbox.emails SET next_attempt_at = now()")
+	d.probeNow()
 	if wait := d.deliver(id); wait != 0 {
 		t.Errorf("wait %v after success", wait)
 	}
@@ -442,6 +447,10 @@ func TestMessageArrivesWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"jane@example.org", "joe@example.org", "ann@example.org"}, accepted[0].To); diff != "" {
 		t.Errorf("recipients (-want +got):\n%s", diff)
+	}
+	message := d.get(id).Message
+	if diff := cmp.Diff([]string{"JANE@example.org", "joe@example.org"}, message.RepeatedRecipients()); diff != "" {
+		t.Errorf("repeated recipients (-want +got):\n%s", diff)
 	}
 	for _, want := range []string{"X-Order: 7", "List-Unsubscribe: <https://example.com/u>", "empty.txt", "b.bin"} {
 		if !bytes.Contains(accepted[0].Body, []byte(want)) {

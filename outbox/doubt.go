@@ -117,8 +117,18 @@ WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
     AND in_doubt_at IS NOT DISTINCT FROM $6 AND began_at > now() - $7::interval`
 
 // replay sends the attempt again under its own key. The provider accepts it
-// for the first time or answers as it did before.
+// for the first time or answers as it did before. It waits like any other call
+// while the provider is out, at most until the key is forgotten.
 func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
+	permit, hold, err := d.flow.admit(ctx, a.provider.Name(), a.lane)
+	if err != nil {
+		return 0, err
+	}
+	if permit == nil {
+		left := a.open.BeganAt.Add(keyWindow(a.provider)).Sub(a.now)
+		return min(hold.wait, left+time.Second), nil
+	}
+	a.permit = permit
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
 	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt,
@@ -127,6 +137,7 @@ func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 		return 0, fmt.Errorf("take over attempt: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
+		d.flow.unused(ctx, permit)
 		return time.Second, nil
 	}
 	send, drop := d.prepare(ctx, a)
@@ -167,7 +178,7 @@ func (d *deliverer) search(ctx context.Context, e *delivery, p providers.Provide
 	}
 	d.log.InfoContext(ctx, "doubt settled by a search", "email", e.ID, "stage", end.stage)
 	if end.status == StatusQueued {
-		_, err = d.deliver(ctx, e.ID)
+		_, err = d.deliver(ctx, e.ID, e.lane)
 	}
 	return true, err
 }
@@ -232,7 +243,7 @@ func (d *deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duratio
 	if status == StatusFailed {
 		return 0, nil
 	}
-	return d.deliver(ctx, e.ID)
+	return d.deliver(ctx, e.ID, e.lane)
 }
 
 // closeOpen closes an attempt that stayed in doubt while evidence about an

@@ -237,10 +237,11 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	if len(emails) == 0 {
 		return nil
 	}
-	if err := insertEmails(ctx, tx, emails); err != nil {
+	// The jobs first: their lanes depend on what was waiting before.
+	if err := c.insertJobs(ctx, tx, emails); err != nil {
 		return err
 	}
-	return c.insertJobs(ctx, tx, emails)
+	return insertEmails(ctx, tx, emails)
 }
 
 // claimKeys returns the submissions that are to be stored. For each of the
@@ -250,11 +251,11 @@ func (c *Client) claimKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (wo
 	first := map[keyScope]bool{}
 	for _, p := range batch {
 		switch {
-		case p.IdempotencyKey == "" && p.timeErr != nil:
-			p.err = p.timeErr
+		case p.IdempotencyKey == "" && p.lateErr != nil:
+			p.err = p.lateErr
 		case p.IdempotencyKey == "":
 			won = append(won, p)
-		case p.timeErr != nil || first[p.scope()]:
+		case p.lateErr != nil || first[p.scope()]:
 			look = append(look, p)
 		default:
 			first[p.scope()] = true
@@ -376,8 +377,8 @@ func replay(ctx context.Context, tx pgx.Tx, batch []*pending) error {
 
 func (p *pending) match(k *storedKey) (Receipt, error) {
 	if k == nil {
-		if p.timeErr != nil {
-			return Receipt{}, p.timeErr
+		if p.lateErr != nil {
+			return Receipt{}, p.lateErr
 		}
 		// The key expired between the claim and the look.
 		return Receipt{}, ErrSubmissionInProgress
@@ -424,12 +425,16 @@ func findKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (map[keyScope]*s
 
 // insertJobs adds one River job per email, in the same transaction.
 func (c *Client) insertJobs(ctx context.Context, tx pgx.Tx, emails []emailRow) error {
+	lanes, err := c.lanes.next(ctx, tx, emails)
+	if err != nil {
+		return err
+	}
 	params := make([]river.InsertManyParams, len(emails))
 	for i, e := range emails {
 		params[i] = river.InsertManyParams{
 			Args: deliverArgs{EmailID: e.id},
 			InsertOpts: &river.InsertOpts{
-				Priority:    int(e.message.Priority.rank()),
+				Priority:    lanes[i],
 				Queue:       Queue,
 				ScheduledAt: e.message.ScheduledAt,
 			},

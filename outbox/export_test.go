@@ -19,7 +19,15 @@ func NewDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) (*Deliverer, error) {
 
 // Deliver runs what a job runs, for tests of delivery without a queue.
 func (d *Deliverer) Deliver(ctx context.Context, id uuid.UUID) (time.Duration, error) {
-	return d.deliver(ctx, id)
+	return d.deliver(ctx, id, laneNormal)
+}
+
+// LookAgain makes the deliverer read the state of the providers before it uses
+// the next.
+func (d *Deliverer) LookAgain() {
+	d.flow.mu.Lock()
+	defer d.flow.mu.Unlock()
+	d.flow.readAt = time.Time{}
 }
 
 // Attach gives the deliverer a liveness session, as a worker's has, and

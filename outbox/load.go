@@ -27,6 +27,8 @@ type delivery struct {
 	orgPolicy Policy
 	// recipients are what the email can be searched by.
 	recipients []string
+	// lane is the email's place where several wait for a provider.
+	lane int
 }
 
 // openAttempt is an attempt whose outcome is not recorded.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // The endpoints that idempotency keys are scoped to. The library and the SQL
@@ -78,17 +80,17 @@ type pending struct {
 	emails      []accepted
 	// fresh is the receipt if this submission creates the emails.
 	fresh Receipt
-	// timeErr is an error that holds only if this is no replay.
-	timeErr error
+	// lateErr is an error that holds only if this is no replay: what was fine
+	// once may have come too late since, or need a provider that is gone.
+	lateErr error
 
 	// receipt and err are the result of the last run of the transaction.
 	receipt Receipt
 	err     error
 }
 
-// prepare does all that needs no database. A message may be pinned to one of
-// the providers; nil allows any. Its error is a *ValidationError.
-func prepare(s Submission, now time.Time, providers []string) (*pending, error) {
+// prepare does all that needs no database. Its error is a *ValidationError.
+func prepare(s Submission, now time.Time, list []providers.Provider) (*pending, error) {
 	p := &pending{Submission: s, id: newID(), endpoint: EndpointEmails}
 	if s.Batch {
 		p.endpoint = EndpointBatch
@@ -96,7 +98,7 @@ func prepare(s Submission, now time.Time, providers []string) (*pending, error) 
 	if err := p.checkShape(); err != nil {
 		return nil, err
 	}
-	refused, err := p.acceptMessages(now, providers)
+	refused, err := p.acceptMessages(now, list)
 	if err != nil {
 		return nil, err
 	}
@@ -132,14 +134,17 @@ type itemError struct {
 	Message string `json:"message"`
 }
 
-func (p *pending) acceptMessages(now time.Time, providers []string) ([]itemError, error) {
+func (p *pending) acceptMessages(now time.Time, list []providers.Provider) ([]itemError, error) {
 	var all fieldErrors
 	refused := []itemError{}
 	for i := range p.Messages {
-		err := p.refusal(i, providers)
+		err := p.refusal(i)
+		if err == nil && p.Permissive {
+			err = carriable(&p.Messages[i], now, list)
+		}
 		if err == nil {
 			p.emails = append(p.emails, newAccepted(&p.Messages[i]))
-			p.checkTimes(i, now)
+			p.checkLate(i, now, list)
 			continue
 		}
 		refused = append(refused, itemError{i, err.Error()})
@@ -151,27 +156,27 @@ func (p *pending) acceptMessages(now time.Time, providers []string) ([]itemError
 	return refused, nil
 }
 
-func (p *pending) refusal(i int, providers []string) error {
+func (p *pending) refusal(i int) error {
 	if r, ok := p.Refused[i]; ok {
 		return r.Err
 	}
-	if err := p.Messages[i].Validate(); err != nil {
-		return err
-	}
-	if pin := p.Messages[i].Provider; pin != "" && providers != nil && !slices.Contains(providers, pin) {
-		return &ValidationError{Fields: []FieldError{{
-			Field: "provider", Message: "is not configured here; use one of " + strings.Join(providers, ", "),
-		}}}
-	}
-	return nil
+	return p.Messages[i].Validate()
 }
 
-// checkTimes remembers what the clock has against a message until it is known
-// that this is no replay. In a batch it refuses the whole: which messages are
-// due depends on when one asks, and a replay must not.
-func (p *pending) checkTimes(i int, now time.Time) {
-	if err := p.Messages[i].validateTimes(now); err != nil && p.timeErr == nil {
-		p.timeErr = p.inBatch(i, err).err()
+// checkLate remembers what the clock or the providers have against a message
+// until it is known that this is no replay. What the clock has against one
+// message of a batch refuses the whole: which messages are due depends on when
+// one asks, and a replay must not.
+func (p *pending) checkLate(i int, now time.Time, list []providers.Provider) {
+	if p.lateErr != nil {
+		return
+	}
+	err := p.Messages[i].validateTimes(now)
+	if err == nil && !p.Permissive {
+		err = carriable(&p.Messages[i], now, list)
+	}
+	if err != nil {
+		p.lateErr = p.inBatch(i, err).err()
 	}
 }
 

@@ -30,6 +30,9 @@ const (
 type WorkerConfig struct {
 	// Providers in order of preference; at least one.
 	Providers []providers.Provider
+	// Rates bound how many emails a provider is sent per second, by all workers
+	// together; by name. A provider without one has no bound but its own.
+	Rates map[string]float64
 	// SendTimeout bounds a call to a provider, from the commit of its attempt
 	// to its last byte. Zero: [DefaultSendTimeout].
 	SendTimeout time.Duration

@@ -43,6 +43,15 @@ type Attachment struct {
 	Content   []byte
 }
 
+// Name returns the file's name; for an inline part without one, which is shown
+// in its place and not by its name, the content id.
+func (a Attachment) Name() string {
+	if a.Filename == "" {
+		return a.ContentID
+	}
+	return a.Filename
+}
+
 // Tag is a label that the provider reports back and aggregates by.
 type Tag struct {
 	Name  string

@@ -27,8 +27,10 @@ type cli struct {
 	Org         orgCmd         `cmd:"" help:"Manage orgs."`
 	Key         keyCmd         `cmd:"" help:"Manage API keys."`
 	Emails      emailsCmd      `cmd:"" help:"Look at emails and help those that are stuck."`
+	Providers   providersCmd   `cmd:"" help:"List the providers, and why one is left alone."`
 	Bootstrap   bootstrapCmd   `cmd:"" help:"Make an org with an API key, unless they are there."`
 	Dev         devCmd         `cmd:"" help:"Run everything on this machine: Postgres, API, worker and an inbox."`
+	FakeESP     fakeESPCmd     `cmd:"" name:"fake-esp" help:"Stand in for all providers, with faults on request, for your own tests."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if a URL answers 2xx; for images without a shell."`
 }
 
@@ -37,6 +39,7 @@ type environment struct {
 	ctx         context.Context
 	databaseURL string
 	out         io.Writer
+	errOut      io.Writer
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -62,7 +65,7 @@ func run(args []string, out, errOut io.Writer) int {
 		_, _ = fmt.Fprintf(errOut, "outboxctl: %v\nTry outboxctl --help.\n", err)
 		return 2
 	}
-	env := environment{ctx: ctx, databaseURL: c.DatabaseURL, out: out}
+	env := environment{ctx: ctx, databaseURL: c.DatabaseURL, out: out, errOut: errOut}
 	if err := command.Run(env); err != nil {
 		_, _ = fmt.Fprintf(errOut, "outboxctl: %v\n", err)
 		return 1

@@ -15,22 +15,34 @@ import (
 type Dialect struct {
 	// Name is the service's name.
 	Name string
-	// Path is where messages are posted.
+	// Path is where messages are posted: a pattern of [path.Match].
 	Path string
 	// Keys says how idempotency keys are treated; the zero value: not at all.
 	Keys KeyRules
 	// Parse looks at a complete request.
 	Parse func(Seen) Parsed
+	// Refuse is the service's own form of an answer with this status.
+	Refuse func(status int) Reaction
 	// Read returns the message of a request as its recipients get it, for the
 	// suite's check of what arrives. It reads what the service's page says and
 	// not what the adapter writes. Tags are left out. Nil: nothing is checked.
 	Read func(Seen) (providers.Message, error)
+	// Search is the service's search by the reference; nil where there is none.
+	Search *Search
 }
 
 // Parsed is what the service makes of a request.
 type Parsed struct {
 	// Reference is the attempt's key.
 	Reference string
+	// From, To (with Cc and Bcc) and Subject are the message's; the addresses
+	// are without names.
+	From    string
+	To      []string
+	Subject string
+	// ID is the name that the request gives its message; empty where the
+	// service makes one up.
+	ID string
 	// Refusal is what the service itself refuses the request with; the zero
 	// Reaction lets it pass.
 	Refusal Reaction
@@ -54,11 +66,13 @@ var SendGrid = Dialect{
 		}
 		return Parsed{
 			Reference: mail.CustomArgs["outboxd_attempt"],
-			Refusal:   checkSendGrid(r, mail, err),
-			Accepted:  func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
+			From:      mail.From.Email, To: mail.recipients(), Subject: mail.Subject,
+			Refusal:  checkSendGrid(r, mail, err),
+			Accepted: func(id string) Reaction { return Reply(status, "").With("X-Message-Id", id) },
 		}
 	},
-	Read: readSendGrid,
+	Refuse: func(status int) Reaction { return sendGridError(status, http.StatusText(status)) },
+	Read:   readSendGrid,
 }
 
 // sendGridMail is the part of the request that the service's rules look at. It
@@ -97,6 +111,18 @@ type sendGridMail struct {
 type sendGridAddress struct {
 	Email string `json:"email"`
 	Name  string `json:"name"`
+}
+
+func (m sendGridMail) recipients() []string {
+	var all []string
+	for _, p := range m.Personalizations {
+		for _, list := range [][]sendGridAddress{p.To, p.Cc, p.Bcc} {
+			for _, a := range list {
+				all = append(all, a.Email)
+			}
+		}
+	}
+	return all
 }
 
 func parseSendGrid(body []byte) (sendGridMail, error) {

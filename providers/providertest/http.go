@@ -9,6 +9,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +21,14 @@ import (
 type Seen struct {
 	// Number counts requests from 1.
 	Number int
-	At     time.Time
-	Method string
-	Path   string
-	Header http.Header
+	// Provider is the name of the dialect that the request is in; empty when
+	// the provider speaks none at that path.
+	Provider string
+	At       time.Time
+	Method   string
+	Path     string
+	Query    url.Values
+	Header   http.Header
 	// Connection is the client's end. Requests on one connection share it.
 	Connection string
 	// Body is complete unless Complete is false.
@@ -30,21 +36,26 @@ type Seen struct {
 	Complete bool
 	// Reference is the attempt's key, if the request is complete.
 	Reference string
+	// To are the recipients, if the request is complete.
+	To []string
 }
 
-// HTTP is a programmable provider behind an HTTP API.
+// HTTP is a programmable provider behind an HTTP API, or several of them on one
+// listener.
 type HTTP struct {
 	*record
-	dialect Dialect
-	server  *http.Server
-	url     string
-	life    *life
-	keys    *keys
+	services []*service
+	mux      *http.ServeMux
+	server   *http.Server
+	url      string
+	life     *life
 
-	mu      sync.Mutex
-	seen    []Seen
-	receive func(Seen) Intake
-	respond func(Seen) Reaction
+	mu       sync.Mutex
+	seen     []Seen
+	unseen   int // how many requests were forgotten
+	receive  func(Seen) Intake
+	respond  func(Seen) Reaction
+	searches searches
 }
 
 // Intake is how much of a request's body is read.
@@ -63,10 +74,16 @@ func ReadThen(n int64, r Reaction) Intake {
 	return Intake{partial: true, bytes: n, reaction: r}
 }
 
+// service is one of the APIs that the provider speaks.
+type service struct {
+	Dialect
+	keys *keys
+}
+
 // NewHTTP starts a provider on a free port and closes it when the test ends.
-func NewHTTP(t testing.TB, d Dialect) *HTTP {
+func NewHTTP(t testing.TB, dialects ...Dialect) *HTTP {
 	t.Helper()
-	p, err := StartHTTP("127.0.0.1:0", d)
+	p, err := StartHTTP("127.0.0.1:0", dialects...)
 	if err != nil {
 		t.Fatalf("start provider: %v", err)
 	}
@@ -74,18 +91,23 @@ func NewHTTP(t testing.TB, d Dialect) *HTTP {
 	return p
 }
 
-// StartHTTP starts a provider that listens on addr.
-func StartHTTP(addr string, d Dialect) (*HTTP, error) {
+// StartHTTP starts a provider that listens on addr and speaks the given
+// dialects, each at its own path.
+func StartHTTP(addr string, dialects ...Dialect) (*HTTP, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	p := &HTTP{
-		record: newRecord(), dialect: d, keys: newKeys(d.Keys),
+		record: newRecord(), mux: http.NewServeMux(),
 		url: "http://" + l.Addr().String(), life: newLife(),
 	}
+	for _, d := range dialects {
+		p.services = append(p.services, &service{Dialect: d, keys: newKeys(d.Keys)})
+	}
+	p.mux.HandleFunc("/", p.serve)
 	p.server = &http.Server{
-		Handler:           http.HandlerFunc(p.serve),
+		Handler:           p.mux,
 		ReadHeaderTimeout: time.Minute,
 		// Broken connections are the point here.
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -101,6 +123,11 @@ func (p *HTTP) Close() {
 
 // URL returns the base URL.
 func (p *HTTP) URL() string { return p.url }
+
+// Handle adds a page of the program around the provider: h answers requests
+// that match pattern (see [http.ServeMux]). They are not recorded, and no script
+// applies to them.
+func (p *HTTP) Handle(pattern string, h http.Handler) { p.mux.Handle(pattern, h) }
 
 // Respond sets what happens to requests that were read completely. It is called
 // on one goroutine per request. Nil means to accept.
@@ -118,7 +145,7 @@ func (p *HTTP) Receive(f func(Seen) Intake) {
 }
 
 // Seen returns all requests whose header was read, in the order of their
-// numbers.
+// numbers, since the last [HTTP.Forget].
 func (p *HTTP) Seen() []Seen {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,10 +174,35 @@ func (p *HTTP) note(r Seen) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.seen) < r.Number {
+	i := r.Number - 1 - p.unseen
+	if i < 0 {
+		return // forgotten
+	}
+	for len(p.seen) <= i {
 		p.seen = append(p.seen, Seen{})
 	}
-	p.seen[r.Number-1] = r
+	p.seen[i] = r
+}
+
+// Forget drops what was accepted, what was seen and all idempotency keys, as if
+// the provider were new. Numbers and ids go on.
+func (p *HTTP) Forget() {
+	p.mu.Lock()
+	p.seen, p.unseen = nil, p.forget()
+	p.mu.Unlock()
+	for _, s := range p.services {
+		s.keys.forget()
+	}
+}
+
+// service returns the API that a request is for, or nil.
+func (p *HTTP) service(at string) *service {
+	for _, s := range p.services {
+		if matched, _ := path.Match(s.Path, at); matched {
+			return s
+		}
+	}
+	return nil
 }
 
 func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
@@ -158,16 +210,22 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer p.life.leave()
-	r := Seen{
-		Number: p.began(), At: time.Now(),
-		Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone(),
-		Connection: req.RemoteAddr,
+	if s := p.searched(req); s != nil {
+		p.serveSearch(w, req, s)
+		return
+	}
+	r := newSeen(req)
+	r.Number = p.began()
+	s := p.service(r.Path)
+	if s != nil {
+		r.Provider = s.Name
 	}
 	p.note(r)
 	receive, respond := p.script()
 	if in := receive(r); in.partial {
 		r.Body, _ = io.ReadAll(io.LimitReader(req.Body, in.bytes))
 		p.note(r)
+		p.ends(r.handover().because(in.reaction))
 		p.react(w, in.reaction)
 		return
 	}
@@ -177,14 +235,31 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 		p.note(r)
 		return
 	}
-	parsed := p.dialect.Parse(r)
-	r.Reference = parsed.Reference
+	parsed := s.parse(r)
+	r.Reference, r.To = parsed.Reference, parsed.To
 	p.note(r)
-	do := respond(r)
+	do, h := respond(r), r.handover()
 	if do.accept || do.ordinary() {
-		do = p.take(r, parsed, do)
+		do = p.take(s, r, parsed, do, &h)
 	}
+	p.ends(h.because(do))
 	p.react(w, do)
+}
+
+// parse looks at a complete request. A path of no service is refused as one.
+func (s *service) parse(r Seen) Parsed {
+	if s == nil || r.Method != http.MethodPost {
+		return Parsed{Refusal: Reply(http.StatusNotFound, "")}
+	}
+	return s.Parse(r)
+}
+
+// newSeen returns what is known of a request before its body is read.
+func newSeen(req *http.Request) Seen {
+	return Seen{
+		At: time.Now(), Method: req.Method, Path: req.URL.Path, Query: req.URL.Query(),
+		Header: req.Header.Clone(), Connection: req.RemoteAddr,
+	}
 }
 
 // react carries a reaction out.
@@ -201,26 +276,31 @@ func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 }
 
 // take accepts r unless the service itself would refuse it or knows its key,
-// and adds the service's answer to do unless do has one.
-func (p *HTTP) take(r Seen, parsed Parsed, do Reaction) Reaction {
-	if r.Method != http.MethodPost || r.Path != p.dialect.Path {
-		return Reply(http.StatusNotFound, "")
-	}
+// and adds the service's answer to do unless do has one. What it did is in h.
+func (p *HTTP) take(s *service, r Seen, parsed Parsed, do Reaction, h *Handover) Reaction {
 	if !parsed.Refusal.ordinary() {
 		return parsed.Refusal
 	}
-	id, processed, refusal := p.keys.admit(r, func() string {
+	id, processed, refusal := s.keys.admit(r, func() string {
+		h.Accepted = true
 		content := parsed.Content
 		if content == nil {
 			content = r.Body
 		}
-		return p.accept(Accepted{Reference: r.Reference, Path: r.Path, Body: content}, func(n int) string {
-			return fmt.Sprintf("%s-%d", p.dialect.Name, n)
+		return p.accept(Accepted{
+			Provider: s.Name, Reference: r.Reference, Path: r.Path,
+			From: parsed.From, To: parsed.To, Subject: parsed.Subject, Body: content,
+		}, func(n int) string {
+			if parsed.ID != "" {
+				return parsed.ID
+			}
+			return fmt.Sprintf("%s-%d", s.Name, n)
 		}).ID
 	})
 	if refusal != nil {
 		return *refusal
 	}
+	h.ID, h.Replayed = id, !h.Accepted
 	do.processed = processed
 	if do.answer || do.end != keep {
 		return do

@@ -42,17 +42,20 @@ type Replay struct {
 // what its dialect says, those that were used before included: with zero, all
 // are forgotten.
 func (p *HTTP) SetKeyWindow(d time.Duration) {
-	p.keys.mu.Lock()
-	defer p.keys.mu.Unlock()
-	p.keys.window = d
+	for _, s := range p.services {
+		s.keys.setWindow(d)
+	}
 }
 
 // Replays returns the requests that got the reply to an earlier one, in their
 // order.
 func (p *HTTP) Replays() []Replay {
-	p.keys.mu.Lock()
-	defer p.keys.mu.Unlock()
-	return slices.Clone(p.keys.replays)
+	var all []Replay
+	for _, s := range p.services {
+		all = append(all, s.keys.replayed()...)
+	}
+	slices.SortFunc(all, func(a, b Replay) int { return a.Request - b.Request })
+	return all
 }
 
 // keys is a service's memory of idempotency keys.
@@ -74,6 +77,25 @@ type keyUse struct {
 
 func newKeys(rules KeyRules) *keys {
 	return &keys{rules: rules, window: rules.Window, used: map[string]*keyUse{}}
+}
+
+func (k *keys) setWindow(d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.window = d
+}
+
+func (k *keys) replayed() []Replay {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.replays)
+}
+
+// forget drops all keys and replays.
+func (k *keys) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.used, k.replays = map[string]*keyUse{}, nil
 }
 
 // admit calls accept for a request whose key is new, and returns the id of the

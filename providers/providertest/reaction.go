@@ -9,6 +9,7 @@ import (
 // zero Reaction is the ordinary course: accept. Reactions are built with the
 // functions of this package and combined with their methods.
 type Reaction struct {
+	name   string
 	accept bool
 	answer bool // status, header and body are set
 	status int
@@ -64,9 +65,18 @@ func (r Reaction) Then(next Reaction) Reaction {
 	if next.wait != nil {
 		r.wait = next.wait
 	}
+	if next.name != "" {
+		r.name = next.name
+	}
 	r.delay += next.delay
 	r.end = next.end
 	r.accept = r.accept || next.accept
+	return r
+}
+
+// Named gives the reaction a name, which [Handover] reports.
+func (r Reaction) Named(name string) Reaction {
+	r.name = name
 	return r
 }
 

@@ -13,14 +13,19 @@ type Accepted struct {
 	// Number counts accepted messages from 1.
 	Number int
 	At     time.Time
+	// Provider is the name of the dialect; "smtp" for a relay.
+	Provider string
 	// Reference is the key of the attempt, found where the dialect carries
 	// it: a custom argument, a header, the Message-ID.
 	Reference string
 	// Path is the path of an HTTP request.
 	Path string
-	// From and To are the envelope of an SMTP message.
+	// From and To are the sender and the recipients: the envelope of an SMTP
+	// message.
 	From string
 	To   []string
+	// Subject is the message's, decoded.
+	Subject string
 	// Body is what was handed over: the body of an HTTP request or what it
 	// wraps (see [Parsed]), or the content of an SMTP message without its dots.
 	Body []byte
@@ -32,8 +37,10 @@ type Accepted struct {
 type record struct {
 	mu       sync.Mutex
 	accepted []Accepted
+	dropped  int // how many accepted messages were forgotten
 	requests int
 	onAccept func(Accepted)
+	onEnd    func(Handover)
 	noBodies bool
 	changed  chan struct{}
 }
@@ -60,7 +67,7 @@ func (r *record) began() int {
 func (r *record) accept(a Accepted, id func(number int) string) Accepted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a.Number = len(r.accepted) + 1
+	a.Number = r.dropped + len(r.accepted) + 1
 	a.At = time.Now()
 	a.ID = id(a.Number)
 	if r.onAccept != nil {
@@ -95,6 +102,15 @@ func (r *record) OnAccept(f func(Accepted)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.onAccept = f
+}
+
+// forget drops what was accepted and returns how many hand-overs there were.
+func (r *record) forget() (requests int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropped += len(r.accepted)
+	r.accepted = nil
+	return r.requests
 }
 
 // ForgetBodies makes the provider keep no bodies, for long runs.

@@ -38,13 +38,36 @@ var Resend = Dialect{
 		}
 		return Parsed{
 			Reference: reference,
-			Refusal:   checkResend(r, m, err),
+			From:      bareAddress(m.From), To: m.recipients(), Subject: m.Subject,
+			Refusal: checkResend(r, m, err),
 			Accepted: func(id string) Reaction {
 				return Reply(http.StatusOK, fmt.Sprintf(`{"id":%q}`, id)).With("Content-Type", "application/json")
 			},
 		}
 	},
+	Refuse: func(status int) Reaction {
+		name, ok := resendErrorNames[status]
+		if !ok {
+			name = "application_error"
+		}
+		return resendError(status, name, http.StatusText(status))
+	},
 	Read: readResend,
+}
+
+// resendErrorNames are names of https://resend.com/docs/api-reference/errors for
+// answers that a script asks for by their status alone.
+var resendErrorNames = map[int]string{
+	http.StatusBadRequest:                 "validation_error",
+	http.StatusUnauthorized:               "missing_api_key",
+	http.StatusForbidden:                  "invalid_api_key",
+	http.StatusNotFound:                   "not_found",
+	http.StatusMethodNotAllowed:           "method_not_allowed",
+	http.StatusConflict:                   "concurrent_idempotent_requests",
+	http.StatusUnprocessableEntity:        "validation_error",
+	http.StatusTooManyRequests:            "rate_limit_exceeded",
+	http.StatusUnavailableForLegalReasons: "security_error",
+	http.StatusInternalServerError:        "internal_server_error",
 }
 
 // resendMail is the part of the request that the service's rules look at. It
@@ -70,6 +93,39 @@ type resendMail struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
 	} `json:"tags"`
+}
+
+func (m resendMail) recipients() []string {
+	var all []string
+	for _, list := range [][]string{m.To, m.Cc, m.Bcc} {
+		for _, a := range list {
+			all = append(all, bareAddress(a))
+		}
+	}
+	return all
+}
+
+// bareAddress returns the address in Name <email@example.com>, or s as it is
+// where it is no address.
+func bareAddress(s string) string {
+	a, err := mail.ParseAddress(s)
+	if err != nil {
+		return s
+	}
+	return a.Address
+}
+
+// bareAddresses returns the addresses of a list, separated by commas.
+func bareAddresses(list string) []string {
+	addresses, err := mail.ParseAddressList(list)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range addresses {
+		all = append(all, a.Address)
+	}
+	return all
 }
 
 // checkResend refuses what the service is known to refuse:
@@ -173,7 +229,7 @@ func isResendMailbox(s string) bool {
 	if err != nil {
 		return false
 	}
-	return strings.IndexFunc(a.Address, func(r rune) bool { return r > '~' }) < 0
+	return isASCII(a.Address)
 }
 
 var resendTag = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
@@ -207,9 +263,5 @@ func badResendFile(m resendMail) string {
 }
 
 func resendError(status int, name, message string) Reaction {
-	body, err := json.Marshal(map[string]any{"statusCode": status, "name": name, "message": message})
-	if err != nil {
-		panic(err) // of numbers and strings
-	}
-	return Reply(status, string(body)).With("Content-Type", "application/json")
+	return replyJSON(status, map[string]any{"statusCode": status, "name": name, "message": message})
 }

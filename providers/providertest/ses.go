@@ -18,9 +18,11 @@ var SES = Dialect{
 	Parse: func(r Seen) Parsed {
 		var m sesMail
 		err := json.Unmarshal(r.Body, &m)
+		header := headerOf(m.Content.Raw.Data)
 		return Parsed{
 			Reference: m.tag("outboxd_attempt"),
-			Refusal:   checkSES(r, m, err),
+			From:      header.from, To: m.recipients(), Subject: header.subject,
+			Refusal: checkSES(r, m, err),
 			Accepted: func(id string) Reaction {
 				return Reply(http.StatusOK, fmt.Sprintf(`{"MessageId":%q}`, id)).With("Content-Type", "application/json")
 			},
@@ -34,6 +36,27 @@ var SES = Dialect{
 		}
 		return ReadMIME(m.Content.Raw.Data, m.recipients())
 	},
+	Refuse: func(status int) Reaction {
+		code, ok := sesErrorCodes[status]
+		if !ok {
+			code = "InternalFailure"
+		}
+		return sesError(status, code, http.StatusText(status))
+	},
+}
+
+// sesErrorCodes are codes for answers that a script asks for by their status
+// alone:
+// https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendEmail.html#API_SendEmail_Errors
+// https://docs.aws.amazon.com/ses/latest/APIReference-V2/CommonErrors.html
+var sesErrorCodes = map[int]string{
+	http.StatusBadRequest:            "BadRequestException",
+	http.StatusUnauthorized:          "NotAuthorized",
+	http.StatusForbidden:             "AccessDeniedException",
+	http.StatusNotFound:              "NotFoundException",
+	http.StatusRequestEntityTooLarge: "RequestEntityTooLargeException",
+	http.StatusTooManyRequests:       "TooManyRequestsException",
+	http.StatusServiceUnavailable:    "ServiceUnavailable",
 }
 
 // sesMail is the part of the request that the service's rules look at. It is

@@ -37,6 +37,8 @@ type SMTPEvent struct {
 	Line string
 	// Recipient is the index of the recipient at RCPT.
 	Recipient int
+	// To are the recipients so far, that of the command itself included.
+	To []string
 	// Encrypted says that the conversation is over TLS.
 	Encrypted bool
 	// Reference is the key in the Message-ID, at AtDot.
@@ -177,8 +179,15 @@ func (p *SMTP) serve() {
 	}
 }
 
+// relayName is the provider's name in what a relay records.
+const relayName = "smtp"
+
 func (p *SMTP) take(s *smtpSession, content []byte) Accepted {
+	header := headerOf(content)
 	return p.accept(Accepted{
-		Reference: messageIDKey(content), From: s.from, To: s.to, Body: content,
-	}, func(n int) string { return fmt.Sprintf("smtp-%d", n) })
+		Provider: relayName, Reference: header.key, From: s.from, To: s.to, Subject: header.subject, Body: content,
+	}, func(n int) string { return fmt.Sprintf("%s-%d", relayName, n) })
 }
+
+// Forget drops what was accepted. Numbers and ids go on.
+func (p *SMTP) Forget() { p.forget() }

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/mail"
+	"slices"
 	"strings"
+	"time"
 )
 
 // errEnd ends a conversation.
@@ -26,9 +29,10 @@ type smtpSession struct {
 	secure bool
 	authed bool
 
-	from string
-	to   []string
-	open bool // between MAIL and the end of the content
+	handover int // the number of the one that MAIL began
+	from     string
+	to       []string
+	open     bool // between MAIL and the end of the content
 }
 
 func newSMTPSession(p *SMTP, conn net.Conn, number int) *smtpSession {
@@ -80,9 +84,12 @@ func (s *smtpSession) command(line string) error {
 		"EHLO":     func() error { return s.step(AtEHLO, line, s.ehlo) },
 		"STARTTLS": func() error { return s.step(AtSTARTTLS, line, s.startTLS) },
 		"AUTH":     func() error { return s.step(AtAUTH, line, func() error { return s.auth(rest) }) },
-		"MAIL":     func() error { s.relay.began(); return s.step(AtMAIL, line, func() error { return s.mail(rest) }) },
-		"RCPT":     func() error { return s.step(AtRCPT, line, func() error { return s.rcpt(rest) }) },
-		"DATA":     func() error { return s.step(AtDATA, line, s.data) },
+		"MAIL": func() error {
+			s.handover = s.relay.began()
+			return s.step(AtMAIL, line, func() error { return s.mail(rest) })
+		},
+		"RCPT": func() error { return s.step(AtRCPT, line, func() error { return s.rcpt(rest) }) },
+		"DATA": func() error { return s.step(AtDATA, line, s.data) },
 		"QUIT": func() error {
 			return s.step(AtQUIT, line, func() error { _ = s.reply(221, "bye"); return errEnd })
 		},
@@ -96,16 +103,40 @@ func (s *smtpSession) command(line string) error {
 
 // step carries out the reaction at a stage, or the ordinary course.
 func (s *smtpSession) step(at Stage, line string, ordinary func() error) error {
-	do := s.relay.ask(s.event(at, line))
+	event := s.event(at, line)
+	do := s.relay.ask(event)
 	do.pause(s.relay.life.over())
 	if !do.answer && do.end == keep {
 		return ordinary()
 	}
+	s.ends(event.handover(), do)
 	return s.carryOut(do)
 }
 
 func (s *smtpSession) event(at Stage, line string) SMTPEvent {
-	return SMTPEvent{Stage: at, Session: s.number, Line: line, Recipient: len(s.to), Encrypted: s.secure}
+	e := SMTPEvent{Stage: at, Session: s.number, Line: line, Recipient: len(s.to), To: s.to, Encrypted: s.secure}
+	switch at {
+	case AtMAIL:
+		e.To = nil // those of the message before
+	case AtRCPT:
+		e.To = append(slices.Clone(s.to), between(line))
+	}
+	return e
+}
+
+// handover begins the report on the conversation that e is an event of.
+func (e SMTPEvent) handover() Handover {
+	return Handover{At: time.Now(), Provider: relayName, Reference: e.Reference, To: e.To, Stage: e.Stage}
+}
+
+// ends reports the end of the hand-over that do brings. Before MAIL there is
+// none.
+func (s *smtpSession) ends(h Handover, do Reaction) {
+	if s.handover == 0 {
+		return
+	}
+	h.Number = s.handover
+	s.relay.ends(h.because(do))
 }
 
 // carryOut answers and ends as do says.
@@ -239,8 +270,10 @@ func (s *smtpSession) data() error {
 	if err := s.reply(354, "go ahead"); err != nil {
 		return err
 	}
-	if do := s.relay.ask(s.event(AtBody, "")); !do.ordinary() {
+	event := s.event(AtBody, "")
+	if do := s.relay.ask(event); !do.ordinary() {
 		_, _ = io.CopyN(io.Discard, s.r, 512)
+		s.ends(event.handover(), do)
 		if do.end == hang {
 			<-s.relay.life.over() // without reading: the client's writes block
 			return errEnd
@@ -259,17 +292,16 @@ func (s *smtpSession) data() error {
 func (s *smtpSession) dot(content []byte) error {
 	s.open = false
 	event := s.event(AtDot, "")
-	event.Reference = messageIDKey(content)
-	do := s.relay.ask(event)
-	if !do.accept && (do.answer || do.end != keep) {
-		do.pause(s.relay.life.over())
-		return s.carryOut(do)
+	event.Reference = headerOf(content).key
+	do, h := s.relay.ask(event), event.handover()
+	if do.accept || (!do.answer && do.end == keep) {
+		h.Accepted, h.ID = true, s.relay.take(s, content).ID
+		if !do.answer && do.end == keep {
+			do = do.Then(Reply(250, "2.0.0 queued as "+h.ID))
+		}
 	}
-	a := s.relay.take(s, content)
+	s.ends(h, do)
 	do.pause(s.relay.life.over())
-	if !do.answer && do.end == keep {
-		do = do.Then(Reply(250, "2.0.0 queued as "+a.ID))
-	}
 	return s.carryOut(do)
 }
 
@@ -293,13 +325,25 @@ func readContent(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// messageIDKey returns what stands before the @ of the Message-ID.
-func messageIDKey(content []byte) string {
+// contentHeader is what is recorded of a message's header.
+type contentHeader struct {
+	// key stands before the @ of the Message-ID.
+	key string
+	// from is the address in From, without its name.
+	from    string
+	subject string
+}
+
+// headerOf reads the header of a message; what is not there is empty.
+func headerOf(content []byte) contentHeader {
 	m, err := mail.ReadMessage(bytes.NewReader(content))
 	if err != nil {
-		return ""
+		return contentHeader{}
 	}
-	id := strings.Trim(m.Header.Get("Message-Id"), "<> ")
-	key, _, _ := strings.Cut(id, "@")
-	return key
+	h := contentHeader{subject: m.Header.Get("Subject"), from: bareAddress(m.Header.Get("From"))}
+	h.key, _, _ = strings.Cut(strings.Trim(m.Header.Get("Message-Id"), "<> "), "@")
+	if decoded, err := new(mime.WordDecoder).DecodeHeader(h.subject); err == nil {
+		h.subject = decoded
+	}
+	return h
 }

@@ -47,33 +47,55 @@ type Suite struct {
 	Definite map[int]providers.Outcome
 }
 
+// checks are what [Run] goes through. A name has no slash, and no characters that
+// the testing package rewrites except spaces: see [Checks].
+var checks = []struct {
+	name string
+	test func(*testing.T, Suite)
+}{
+	{"Render is pure and reaches the wire byte for byte", testRender},
+	{"every status is classified (F2, F3)", testStatuses},
+	{"faults are classified, with one request each (F4, F5, F19, F20)", testFaults},
+	{"a late reply is taken (F4)", testLateReply},
+	{"no connection is definite", testUnreachable},
+	{"context", testContext},
+	{"Confirm", testConfirm},
+	{"no secret in an error", testSecrets},
+	{"concurrent sends deliver exactly their set (F1)", testConcurrency},
+	{"a key is good for one message", testKeys},
+	{"a search finds the message and nothing else", testFinder},
+	{"messages that break senders (F23, F24, F40)", testMessages},
+}
+
+// httpGroup is the name of the checks that only HTTP can fail, see httpFaults.
+const httpGroup = "HTTP"
+
+// Checks returns the names of all checks, in order, as paths below the test that
+// calls [Run].
+func Checks() []string {
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	for _, f := range httpFaults {
+		names = append(names, httpGroup+"/"+f.name)
+	}
+	return names
+}
+
 // Run checks an adapter against the contract of package providers. The rows
-// named F1, F2, ... are public reports of what went wrong in other senders.
+// named F1, F2, ... are public reports of what went wrong in other senders. What
+// the adapter says of itself is in the test's attributes, see [testing.T.Attr].
 func Run(t *testing.T, s Suite) {
 	t.Helper()
-	tests := []struct {
-		name string
-		test func(*testing.T, Suite)
-	}{
-		{"Render is pure and reaches the wire byte for byte", testRender},
-		{"every status is classified (F2, F3)", testStatuses},
-		{"faults are classified, with one request each (F4, F5, F19, F20)", testFaults},
-		{"a late reply is taken (F4)", testLateReply},
-		{"no connection is definite", testUnreachable},
-		{"context", testContext},
-		{"Confirm", testConfirm},
-		{"no secret in an error", testSecrets},
-		{"concurrent sends deliver exactly their set (F1)", testConcurrency},
-		{"a key is good for one message", testKeys},
-		{"messages that break senders (F23, F24, F40)", testMessages},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	describe(t, s)
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			tt.test(t, s)
+			c.test(t, s)
 		})
 	}
-	t.Run("HTTP", func(t *testing.T) {
+	t.Run(httpGroup, func(t *testing.T) {
 		t.Parallel()
 		runHTTP(t, s)
 	})

@@ -103,10 +103,12 @@ func (b *bench) checkArrival(t *testing.T, s providers.Sending, in hardInput) {
 func received(server Server) (m providers.Message, readable bool, err error) {
 	switch p := server.(type) {
 	case *HTTP:
-		if p.dialect.Read == nil {
+		request := p.Seen()[0]
+		s := p.service(request.Path)
+		if s == nil || s.Read == nil {
 			return m, false, nil
 		}
-		m, err = p.dialect.Read(p.Seen()[0])
+		m, err = s.Read(request)
 		return m, true, err
 	case *SMTP:
 		a := p.Accepted()[0]

@@ -120,7 +120,7 @@ func failure(body []byte) (code, detail string) {
 		Message string `json:"message"`
 	}
 	if err := json.Unmarshal(body, &reply); err != nil || reply.Message == "" {
-		detail = strings.ToValidUTF8(string(body[:min(len(body), 500)]), "")
+		detail = providers.Excerpt(body)
 	} else {
 		detail = reply.Message
 	}

@@ -12,10 +12,8 @@ package resend
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/outboxd/outboxd/providers"
@@ -71,18 +69,12 @@ var _ providers.Provider = (*Provider)(nil)
 
 // New returns a provider for the account that c describes.
 func New(c Config) (*Provider, error) {
-	if c.APIKey == "" || strings.ContainsFunc(c.APIKey, notVisible) {
-		return nil, errors.New("resend: the API key is missing or has a character that no header can carry")
+	if err := providers.CheckSecret("API key", c.APIKey); err != nil {
+		return nil, fmt.Errorf("resend: %w", err)
 	}
-	if c.BaseURL == "" {
-		c.BaseURL = DefaultBaseURL
-	}
-	base, err := url.Parse(c.BaseURL)
-	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") {
-		return nil, errors.New("resend: the base URL is not an http or https URL")
-	}
-	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("resend: the base URL has more than a host and a path")
+	base, err := providers.BaseURL(c.BaseURL, DefaultBaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("resend: %w", err)
 	}
 	if c.HTTPClient == nil {
 		c.HTTPClient = providers.NewHTTPClient()
@@ -92,9 +84,6 @@ func New(c Config) (*Provider, error) {
 		client: c.HTTPClient, now: time.Now,
 	}, nil
 }
-
-// notVisible reports whether r is no visible ASCII character.
-func notVisible(r rune) bool { return r <= ' ' || r > '~' }
 
 // Name implements [providers.Provider].
 func (p *Provider) Name() string { return Name }
@@ -129,19 +118,13 @@ func (p *Provider) Send(ctx context.Context, s providers.Sending) (providers.Rec
 	return providers.Receipt{ProviderMessageID: messageID(reply.Body), Status: reply.Status}, nil
 }
 
-const maxMessageID = 256
-
 // messageID returns the id in the reply to an accepted message, and nothing
-// when there is none. What could not be stored is none: the message is accepted
-// whatever its id is.
+// when there is none.
 func messageID(body []byte) string {
 	var reply struct {
 		ID string `json:"id"`
 	}
 	// Unmarshal leaves what it has understood.
 	_ = json.Unmarshal(body, &reply)
-	if len(reply.ID) > maxMessageID || strings.ContainsFunc(reply.ID, notVisible) {
-		return ""
-	}
-	return reply.ID
+	return providers.MessageID(reply.ID)
 }

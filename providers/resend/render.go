@@ -1,13 +1,9 @@
 package resend
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"mime"
 	"regexp"
-	"strings"
 
 	"github.com/outboxd/outboxd/providers"
 )
@@ -51,7 +47,7 @@ func (p *Provider) Render(r providers.Request) ([]byte, error) {
 	}
 	m := r.Message
 	body := request{
-		From:    mailbox(m.From),
+		From:    m.From.Mailbox(),
 		To:      mailboxes(m.To),
 		Cc:      mailboxes(m.Cc),
 		Bcc:     mailboxes(m.Bcc),
@@ -72,46 +68,16 @@ func (p *Provider) Render(r providers.Request) ([]byte, error) {
 	for _, t := range m.Tags {
 		body.Tags = append(body.Tags, tag(t))
 	}
-	return encode(body)
+	return service.JSON(body)
 }
 
-// encode returns v as JSON. The fields come in the order of the struct and the
-// headers in the order of their names, so the bytes follow from the request.
-// HTML is left as it is: escaped, each of its brackets would take six bytes.
-func encode(v request) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return nil, &providers.Error{Outcome: providers.Rejected, Code: "not_json", Err: err}
-	}
-	payload := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if len(payload) > maxBytes {
-		return nil, providers.Refuse("too_large", fmt.Sprintf("%d bytes rendered, Resend takes %d", len(payload), maxBytes))
-	}
-	return payload, nil
-}
-
-// mailbox returns an address the way Resend reads it. A name beyond ASCII is
-// left as it is: as an encoded word it was refused in From, with a 451
-// (anymail/django-anymail, anymail/backends/resend.py). A name that would
-// otherwise change what is read (RFC 5322, 3.2.3) is quoted, and no other,
-// because Resend used to refuse all quotes.
-func mailbox(a providers.Address) string {
-	if a.Name == "" {
-		return a.Email
-	}
-	name := a.Name
-	if strings.ContainsAny(name, `()<>[]:;@\,."`) || strings.Contains(name, "=?") || strings.TrimSpace(name) != name {
-		name = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
-	}
-	return name + " <" + a.Email + ">"
-}
-
+// mailboxes leaves names as they are: as an encoded word one was refused in
+// From, with a 451 (anymail/django-anymail, anymail/backends/resend.py). Resend
+// used to refuse all quotes, so no name has them without need.
 func mailboxes(list []providers.Address) []string {
 	var out []string
 	for _, a := range list {
-		out = append(out, mailbox(a))
+		out = append(out, a.Mailbox())
 	}
 	return out
 }
@@ -126,24 +92,16 @@ func headers(list []providers.Header) map[string]string {
 
 func attachment(a providers.Attachment) (file, error) {
 	out := file{
-		Filename:    a.Filename,
+		Filename:    a.Name(),
 		Content:     base64.StdEncoding.EncodeToString(a.Content),
 		ContentType: a.ContentType,
 		ContentID:   a.ContentID,
 	}
-	if out.Filename == "" {
-		out.Filename = a.ContentID // not shown for an inline part
-	}
-	if out.Filename == "" {
-		return file{}, providers.Refuse("unnamed_attachment", "Resend carries no file without a name")
+	if err := service.CheckFile(a); err != nil {
+		return file{}, err
 	}
 	if len(a.ContentID) > maxContentID {
 		return file{}, providers.Refuse("bad_content_id", fmt.Sprintf("Resend takes %d bytes of a content id: %s", maxContentID, a.ContentID))
-	}
-	if a.ContentType != "" {
-		if _, _, err := mime.ParseMediaType(a.ContentType); err != nil {
-			return file{}, providers.Refuse("bad_content_type", "not a content type: "+a.ContentType)
-		}
 	}
 	return out, nil
 }
@@ -155,7 +113,8 @@ var word = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 // service is what Resend refuses with a 422. The field is its key in the form
 // for SMTP: a sender's value there could make a second message vanish.
 var service = providers.Service{
-	Name: "Resend", MaxRecipients: maxRecipients, OwnHeaders: []string{"Resend-Idempotency-Key"},
+	Name: "Resend", MaxRecipients: maxRecipients, MaxBytes: maxBytes,
+	OwnHeaders: []string{"Resend-Idempotency-Key"},
 }
 
 // check refuses what Resend cannot carry.

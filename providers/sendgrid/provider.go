@@ -4,6 +4,20 @@
 // content encoding (github.com/twilio/sendgrid-oai, tsg_mail_v3). The
 // attempt's key travels as a custom argument and comes back in every event.
 //
+// Nor can SendGrid be asked for a message by its key, so the provider is no
+// [providers.Finder]:
+//
+//   - The Email Logs (https://www.twilio.com/docs/sendgrid/api-reference/email-logs)
+//     name the custom arguments of a message whose id is known and do not search
+//     by them. They search by recipient, subject, category and time. A category
+//     for each message is not what categories are for, and ten is the limit.
+//   - The Activity Feed (https://www.twilio.com/docs/sendgrid/api-reference/email-activity)
+//     searches by unique_args, which belong to an older API: that it finds
+//     custom arguments by them is said nowhere. It is an add-on to be bought, has
+//     no data of the EU region, and takes 6 requests a minute.
+//
+// A doubt is settled by SendGrid's events.
+//
 // Only the types of sendgrid-go's helpers/mail are used. Its client shares the
 // request body between goroutines, which loses mails and sends others twice
 // (sendgrid/sendgrid-go#474), and returns no error for a refusal (#423).
@@ -12,9 +26,8 @@ package sendgrid
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -92,18 +105,12 @@ var _ providers.Provider = (*Provider)(nil)
 
 // New returns a provider for the account that c describes.
 func New(c Config) (*Provider, error) {
-	if c.APIKey == "" || strings.ContainsFunc(c.APIKey, notInKey) {
-		return nil, errors.New("sendgrid: the API key is missing or has a character that no header can carry")
+	if err := providers.CheckSecret("API key", c.APIKey); err != nil {
+		return nil, fmt.Errorf("sendgrid: %w", err)
 	}
-	if c.BaseURL == "" {
-		c.BaseURL = DefaultBaseURL
-	}
-	base, err := url.Parse(c.BaseURL)
-	if err != nil || base.Host == "" || (base.Scheme != "https" && base.Scheme != "http") {
-		return nil, errors.New("sendgrid: the base URL is not an http or https URL")
-	}
-	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("sendgrid: the base URL has more than a host and a path")
+	base, err := providers.BaseURL(c.BaseURL, DefaultBaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("sendgrid: %w", err)
 	}
 	if c.HTTPClient == nil {
 		c.HTTPClient = providers.NewHTTPClient()
@@ -113,8 +120,6 @@ func New(c Config) (*Provider, error) {
 		client: c.HTTPClient, sandbox: c.Sandbox, now: time.Now,
 	}, nil
 }
-
-func notInKey(r rune) bool { return r <= ' ' || r > '~' }
 
 // Name implements [providers.Provider].
 func (p *Provider) Name() string { return Name }
@@ -145,7 +150,7 @@ func (p *Provider) Send(ctx context.Context, s providers.Sending) (providers.Rec
 	}
 	// The id is a prefix of the sg_message_id in the events.
 	return providers.Receipt{
-		ProviderMessageID: reply.Header.Get("X-Message-Id"),
+		ProviderMessageID: providers.MessageID(reply.Header.Get("X-Message-Id")),
 		Status:            reply.Status,
 	}, nil
 }
@@ -172,7 +177,7 @@ func detail(body []byte) string {
 		} `json:"errors"`
 	}
 	if err := json.Unmarshal(body, &reply); err != nil || len(reply.Errors) == 0 {
-		return strings.ToValidUTF8(string(body[:min(len(body), 500)]), "")
+		return providers.Excerpt(body)
 	}
 	var lines []string
 	for _, e := range reply.Errors {

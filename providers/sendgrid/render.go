@@ -1,9 +1,7 @@
 package sendgrid
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"mime"
 	"slices"
@@ -42,24 +40,7 @@ func (p *Provider) Render(r providers.Request) ([]byte, error) {
 		on := true
 		body.MailSettings = &mail.MailSettings{SandboxMode: &mail.Setting{Enable: &on}}
 	}
-	return encode(body)
-}
-
-// encode returns v as JSON. The fields come in the order of the struct and the
-// maps in the order of their keys, so the bytes follow from the request. HTML
-// is left as it is: escaped, each of its brackets would take six bytes.
-func encode(v *mail.SGMailV3) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return nil, &providers.Error{Outcome: providers.Rejected, Code: "not_json", Err: err}
-	}
-	payload := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if len(payload) > maxBytes {
-		return nil, providers.Refuse("too_large", fmt.Sprintf("%d bytes rendered, SendGrid takes %d", len(payload), maxBytes))
-	}
-	return payload, nil
+	return service.JSON(body)
 }
 
 func email(a providers.Address) *mail.Email {
@@ -134,20 +115,17 @@ func customArgs(r providers.Request) map[string]string {
 func attachment(a providers.Attachment) (*mail.Attachment, error) {
 	out := &mail.Attachment{
 		Content:     base64.StdEncoding.EncodeToString(a.Content),
-		Filename:    a.Filename,
+		Filename:    a.Name(),
 		Disposition: "attachment",
 	}
 	if a.ContentID != "" {
 		out.ContentID, out.Disposition = a.ContentID, "inline"
-		if out.Filename == "" {
-			out.Filename = a.ContentID // required, and not shown for an inline part
-		}
 	}
 	if len(a.Content) == 0 {
 		return nil, providers.Refuse("empty_attachment", "SendGrid carries no empty file: "+a.Filename)
 	}
-	if out.Filename == "" {
-		return nil, providers.Refuse("unnamed_attachment", "SendGrid carries no file without a name")
+	if err := service.CheckFile(a); err != nil {
+		return nil, err
 	}
 	mediaType, err := bareType(a.ContentType)
 	out.Type = mediaType
@@ -179,7 +157,8 @@ func bareType(contentType string) (string, error) {
 // service is what SendGrid refuses with a 400. It sets two fields itself:
 // https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors
 var service = providers.Service{
-	Name: "SendGrid", MaxRecipients: maxRecipients, OwnHeaders: []string{"X-Sg-Id", "X-Sg-Eid"},
+	Name: "SendGrid", MaxRecipients: maxRecipients, MaxBytes: maxBytes,
+	OwnHeaders: []string{"X-Sg-Id", "X-Sg-Eid"},
 }
 
 // check refuses what SendGrid cannot carry.

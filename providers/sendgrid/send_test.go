@@ -57,6 +57,20 @@ func TestSendReceipt(t *testing.T) {
 	}
 }
 
+// F6: an accepted message stays accepted when its id could not be stored.
+func TestSendReceiptWithoutID(t *testing.T) {
+	t.Parallel()
+	for name, id := range map[string]string{"none": "", "long": strings.Repeat("a", 257), "blank space": "a b"} {
+		p, _ := start(t, sendgrid.Config{}, func(providertest.Seen) providertest.Reaction {
+			return providertest.Accept().Then(providertest.Reply(202, "").With("X-Message-Id", id))
+		})
+		got, err := p.Send(t.Context(), sending(t, p))
+		if want := (providers.Receipt{Status: 202}); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+}
+
 // F2: refusals were taken for success by sendgrid-go (#423, #450).
 func TestSendRefusal(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer pool.Close()
 	client, err := outbox.NewClient(pool, outbox.Config{
-		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.Providers, Logger: log,
+		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
 	})
 	if err != nil {
 		return err

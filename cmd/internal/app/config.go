@@ -35,22 +35,67 @@ type Config struct {
 	UnknownWait    Duration `env:"OUTBOXD_UNKNOWN_WAIT" envDefault:"2m"`
 	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
 
+	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
+	Postmark PostmarkConfig `envPrefix:"POSTMARK_"`
+	Mailgun  MailgunConfig  `envPrefix:"MAILGUN_"`
 	SES      SESConfig
 	SMTP     SMTPConfig
+}
+
+// Rate is a number of emails per second, minute or hour: 100/s, 600/m, 5000/h.
+type Rate float64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (r *Rate) UnmarshalText(text []byte) error {
+	count, unit, _ := strings.Cut(string(text), "/")
+	per := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	n, err := strconv.ParseUint(count, 10, 32)
+	if err != nil || n == 0 || per == 0 {
+		return fmt.Errorf("%q is not a rate such as 100/s, 600/m or 5000/h", text)
+	}
+	*r = Rate(float64(n) / per.Seconds())
+	return nil
+}
+
+// RatesConfig are the rates that all workers together keep to at a provider.
+type RatesConfig struct {
+	Mailgun  Rate `env:"MAILGUN_RATE"`
+	Postmark Rate `env:"POSTMARK_RATE"`
+	Resend   Rate `env:"RESEND_RATE"`
+	SendGrid Rate `env:"SENDGRID_RATE"`
+	SES      Rate `env:"SES_RATE"`
+	SMTP     Rate `env:"SMTP_RATE"`
 }
 
 // SendGridConfig configures the provider sendgrid.
 type SendGridConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // ResendConfig configures the provider resend.
 type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+}
+
+// PostmarkConfig configures the provider postmark.
+type PostmarkConfig struct {
+	ServerToken   string `env:"SERVER_TOKEN"`
+	BaseURL       string `env:"BASE_URL"`
+	MessageStream string `env:"MESSAGE_STREAM"`
+	Sandbox       bool   `env:"SANDBOX"`
+}
+
+// MailgunConfig configures the provider mailgun.
+type MailgunConfig struct {
+	APIKey  string `env:"API_KEY"`
+	Domain  string `env:"DOMAIN"`
+	BaseURL string `env:"BASE_URL"`
+	Sandbox bool   `env:"SANDBOX"`
 }
 
 // SESConfig configures the provider ses. Its credentials are those that AWS

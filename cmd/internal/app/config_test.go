@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outboxd/outboxd/providers/providertest"
 )
 
 func variableNames(config reflect.Type, prefix string) []string {
@@ -46,6 +48,70 @@ func TestLoadConfigDefaults(t *testing.T) {
 	if cfg.SendTimeout.D() != 30*time.Second || cfg.IdempotencyTTL.D() != 7*24*time.Hour || cfg.Concurrency != 50 ||
 		cfg.Addr != ":8080" || !slices.Equal(cfg.Providers, []string{"sendgrid", "smtp"}) {
 		t.Errorf("config = %+v", cfg)
+	}
+}
+
+// Every provider can be configured, and says what it lacks.
+func TestConfiguredProviders(t *testing.T) {
+	t.Parallel()
+	const database = "DATABASE_URL=postgres://localhost/db"
+	made := func(environ ...string) ([]string, error) {
+		cfg, err := LoadConfig(append(environ, database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := cfg.newProviders()
+		var names []string
+		for _, p := range list {
+			names = append(names, p.Name())
+		}
+		return names, err
+	}
+	names := []string{"postmark", "mailgun", "sendgrid", "resend", "smtp"}
+	all := "OUTBOXD_PROVIDERS=" + strings.Join(names, ",")
+	got, err := made(
+		all, "POSTMARK_SERVER_TOKEN=t", "MAILGUN_API_KEY=k", "MAILGUN_DOMAIN=mg.example.com",
+		"MAILGUN_BASE_URL=https://api.eu.mailgun.net", "MAILGUN_SANDBOX=true", "SENDGRID_API_KEY=k",
+		"SENDGRID_SANDBOX=true", "RESEND_API_KEY=k", "SMTP_URL=smtp://localhost",
+	)
+	if err != nil || !slices.Equal(got, names) {
+		t.Errorf("made %v, %v, want %v", got, err, names)
+	}
+	if got, err = made("OUTBOXD_PROVIDERS=postmark", "POSTMARK_SANDBOX=true"); err != nil || len(got) != 1 {
+		t.Errorf("Postmark's sandbox without a token: %v, %v", got, err)
+	}
+	_, err = made(all)
+	for _, want := range []string{
+		"POSTMARK_SERVER_TOKEN", "MAILGUN_API_KEY", "MAILGUN_DOMAIN", "SENDGRID_API_KEY", "RESEND_API_KEY", "SMTP_URL",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not mention %s: %v", want, err)
+		}
+	}
+}
+
+// The sandbox of each provider reaches its adapter: it is seen in the bytes.
+func TestSandboxIsConfigured(t *testing.T) {
+	t.Parallel()
+	for name, mark := range map[string]string{"sendgrid": `"sandbox_mode":{"enable":true}`, "mailgun": "o:testmode"} {
+		for _, on := range []string{"true", "false"} {
+			cfg, err := LoadConfig([]string{
+				"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=" + name,
+				"SENDGRID_API_KEY=k", "SENDGRID_SANDBOX=" + on,
+				"MAILGUN_API_KEY=k", "MAILGUN_DOMAIN=mg.example.com", "MAILGUN_SANDBOX=" + on,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := cfg.newProviders()
+			if err != nil {
+				t.Fatal(err)
+			}
+			payload, err := list[0].Render(providertest.Request(1))
+			if got := strings.Contains(string(payload), mark); err != nil || got != (on == "true") {
+				t.Errorf("%s with %s: sandbox %v, %v", name, on, got, err)
+			}
+		}
 	}
 }
 
@@ -125,6 +191,32 @@ func TestDuration(t *testing.T) {
 	for _, text := range []string{"", "d", "-1d", "1.5d", "soon", "7"} {
 		if err := new(Duration).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken for a duration", text)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Rate{"100/s": 100, "600/m": 10, "7200/h": 2} {
+		var r Rate
+		if err := r.UnmarshalText([]byte(text)); err != nil || r != want {
+			t.Errorf("%q = %v a second, error %v; want %v", text, r, err, want)
+		}
+	}
+	for _, text := range []string{"", "100", "0/s", "-1/s", "1.5/s", "100/d", "/s"} {
+		if err := new(Rate).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for a rate", text)
+		}
+	}
+}
+
+// Each provider that can be configured can be given a rate.
+func TestEveryProviderHasARate(t *testing.T) {
+	t.Parallel()
+	rates := new(Config).rates()
+	for _, name := range knownProviders() {
+		if _, ok := rates[name]; !ok {
+			t.Errorf("%s has none", name)
 		}
 	}
 }

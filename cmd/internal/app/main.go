@@ -59,16 +59,31 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
-  OUTBOXD_PROVIDERS            providers in order of preference: resend, sendgrid, ses, smtp
+  OUTBOXD_PROVIDERS            providers in order of preference: mailgun, postmark, resend, sendgrid, ses, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
+  SENDGRID_SANDBOX             true: SendGrid checks mails and delivers none (false)
   RESEND_API_KEY               for the provider resend
   RESEND_BASE_URL              another host that speaks Resend's API
+  POSTMARK_SERVER_TOKEN        for the provider postmark: the token of a server, not of the account
+  POSTMARK_BASE_URL            another host that speaks Postmark's API
+  POSTMARK_MESSAGE_STREAM      the stream that mails go to (outbound)
+  POSTMARK_SANDBOX             true: Postmark checks mails and delivers none; needs no token (false)
+  MAILGUN_API_KEY              for the provider mailgun; a sending key cannot search for mails in doubt
+  MAILGUN_DOMAIN               the sending domain as Mailgun knows it, such as mg.example.com
+  MAILGUN_BASE_URL             another Mailgun host, such as https://api.eu.mailgun.net
+  MAILGUN_SANDBOX              true: Mailgun accepts mails and delivers none (false)
   AWS_REGION                   for the provider ses; credentials are found as AWS programs do
   SES_CONFIGURATION_SET        publishes the events of emails sent through SES
   SES_ENDPOINT_URL             another host that speaks SES's API
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
+  OUTBOXD_MAILGUN_RATE         at most so many emails by all workers: 100/s, 600/m or 5000/h (no bound)
+  OUTBOXD_POSTMARK_RATE        the same for the provider postmark
+  OUTBOXD_RESEND_RATE          the same for the provider resend
+  OUTBOXD_SENDGRID_RATE        the same for the provider sendgrid
+  OUTBOXD_SES_RATE             the same for the provider ses
+  OUTBOXD_SMTP_RATE            the same for the provider smtp
   OUTBOXD_ADDR                 where the API listens (:8080)
   OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)

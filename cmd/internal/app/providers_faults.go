@@ -14,8 +14,9 @@ import (
 )
 
 // searchable is a provider without keys that can be asked what became of a
-// message. No adapter for a real service can do that yet; the crash matrix needs
-// one, to show what a search is worth.
+// message, and whose search is complete: it also knows that there is no such
+// message. No real service says that; the crash matrix needs one that does, to
+// show what it is worth.
 type searchable struct {
 	*sendgrid.Provider
 	baseURL string

@@ -25,7 +25,7 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	defer pool.Close()
 
 	worker, err := outbox.NewWorker(pool, outbox.WorkerConfig{
-		Providers: list, Logger: log,
+		Providers: list, Rates: cfg.rates(), Logger: log,
 		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
 		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
 		Concurrency: cfg.Concurrency, Version: Version,
