@@ -161,7 +161,7 @@ func TestNormalTellsMessagesApart(t *testing.T) {
 // Every service that this package speaks for can say what arrived.
 func TestDialectsRead(t *testing.T) {
 	t.Parallel()
-	for _, d := range []Dialect{Resend, SendGrid, SES} {
+	for _, d := range []Dialect{Mailgun, Postmark, Resend, SendGrid, SES} {
 		if d.Read == nil {
 			t.Errorf("%s has no Read", d.Name)
 		}
