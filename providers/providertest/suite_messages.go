@@ -131,8 +131,11 @@ func normal(m providers.Message) providers.Message {
 	slices.SortStableFunc(m.Headers, func(a, b providers.Header) int { return cmp.Compare(a.Name, b.Name) })
 	m.Attachments = slices.Clone(m.Attachments)
 	for i, a := range m.Attachments {
-		if a.Filename == "" {
-			m.Attachments[i].Filename = a.ContentID // some services ask for a name; this one is not shown
+		if m.HTML == "" {
+			m.Attachments[i].ContentID = "" // nothing can refer to it
+		}
+		if m.HTML != "" && a.ContentID != "" || a.Filename == "" {
+			m.Attachments[i].Filename = a.ContentID // the name is not shown, and some services take the id for it
 		}
 		m.Attachments[i].ContentType = fileType(a.ContentType)
 	}
