@@ -28,7 +28,7 @@ step = @printf '==> %s\n' '$(1)'; SECONDS=0; $(2); printf '    %s: %ss\n' '$(1)'
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: dev
 dev: build ## start everything on this machine (ARGS=--fresh: with an empty database)
@@ -74,6 +74,11 @@ TIDY = if ! diff=$$(go mod tidy -diff 2>&1); then \
 crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (about 20 minutes)
 	@mkdir -p docs
 	@go run ./crash -mutants -report docs/crash-matrix.md $(ARGS)
+
+# The test's own output is the tool's input; what failed is in the tool's last lines.
+.PHONY: providers
+providers: need-go ## the conformance suite of all adapters, into docs/providers.md
+	@go test -json -count=1 -run '^TestConformance$$' ./providers/... ./examples/... | go run ./internal/providersdoc docs/providers.md
 
 .PHONY: fmt
 fmt: need-go $(TOOLS)/golangci-lint ## format all Go files

@@ -98,6 +98,8 @@ func TestImportWall(t *testing.T) {
 		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault"}},
 		{pkg: module + "/migrations", mayLink: []string{module + "/migrations"}},
 		// An application that enqueues links no adapter and none of our programs.
+		// A third party's adapter needs the contract and nothing else.
+		{pkg: module + "/examples/mailpace", mayLink: []string{module + "/examples/mailpace"}},
 		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
 	} {
 		p, ok := packages[wall.pkg]

@@ -22,3 +22,11 @@ func TestReadmeShowsATestedExample(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads it wants to know what it is, how to start and where to look.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 200 {
+		t.Errorf("README.md has %d lines, want at most 200: the detail belongs into docs", lines)
+	}
+}

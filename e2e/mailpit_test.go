@@ -68,10 +68,16 @@ type mailpitMessage struct {
 	To, Cc, Bcc []mailpitAddress
 	ReplyTo     []mailpitAddress
 	Text, HTML  string
-	Attachments []struct {
-		PartID, FileName, ContentType string
-		Size                          int
-	}
+	MessageID   string
+	Attachments []mailpitFile
+	Inline      []mailpitFile
+	// ListUnsubscribe is what Mailpit makes of RFC 2369 and RFC 8058.
+	ListUnsubscribe struct{ Header, HeaderPost, Errors string }
+}
+
+type mailpitFile struct {
+	PartID, FileName, ContentType, ContentID string
+	Size                                     int
 }
 
 type mailpitSummary struct{ ID, Subject string }

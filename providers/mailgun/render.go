@@ -74,7 +74,7 @@ func (p *Provider) Render(r providers.Request) ([]byte, error) {
 		f.option("h:Reply-To", mailboxes(m.ReplyTo))
 	}
 	for _, h := range m.Headers {
-		f.option("h:"+h.Name, imf.Unstructured(h.Value))
+		f.option("h:"+h.Name, imf.Unstructured(h.Name, h.Value))
 	}
 	f.option("v:"+ReferenceVariable, r.Key)
 	for _, a := range m.Attachments {

@@ -94,7 +94,7 @@ func TestRenderWholeMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []field{
-		{Name: "from", Value: "=?utf-8?b?TcO8bGxlciwgSsO8cmdlbg==?= <sender@xn--bcher-kva.example>"},
+		{Name: "from", Value: "=?utf-8?B?TcO8bGxlciwgSsO8cmdlbg==?= <sender@xn--bcher-kva.example>"},
 		{Name: "to", Value: `"A" <a@example.org>`},
 		{Name: "to", Value: "<b@example.org>"},
 		{Name: "cc", Value: `"C \"the sea\" \\ D" <c@example.org>`},
@@ -106,7 +106,7 @@ func TestRenderWholeMessage(t *testing.T) {
 		{Name: "o:tag", Value: "plain"},
 		{Name: "o:testmode", Value: "yes"},
 		{Name: "h:Message-Id", Value: "<0198c0de-0000-7000-8000-000000000001@mg.example.com>"},
-		{Name: "h:Reply-To", Value: "=?utf-8?q?=C3=9C?= <reply@example.com>, <r2@example.com>"},
+		{Name: "h:Reply-To", Value: "=?utf-8?B?w5w=?= <reply@example.com>, <r2@example.com>"},
 		{Name: "h:List-Unsubscribe", Value: "<https://example.com/u>"},
 		{Name: "h:List-Unsubscribe-Post", Value: "List-Unsubscribe=One-Click"},
 		{Name: "h:X-Zebra", Value: "=?utf-8?B?R3LDvMOfZQ==?="},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/mail"
 	"strings"
 
 	"github.com/outboxd/outboxd/providers"
@@ -51,6 +52,32 @@ type Parsed struct {
 	// Content is what the adapter rendered, where the request wraps it: see
 	// [Accepted].Body. Nil is the request's body.
 	Content []byte
+}
+
+// readLists fills in m's addresses from the values that a request has for each
+// field: lists of addresses, of which each may be empty.
+func readLists(m *providers.Message, fields map[string][]string) error {
+	var from []providers.Address
+	into := map[string]*[]providers.Address{"From": &from, "To": &m.To, "Cc": &m.Cc, "Bcc": &m.Bcc, "Reply-To": &m.ReplyTo}
+	for field, values := range fields {
+		for _, value := range values {
+			if value == "" {
+				continue
+			}
+			list, err := mail.ParseAddressList(value)
+			if err != nil {
+				return fmt.Errorf("%s %q: %w", field, value, err)
+			}
+			for _, a := range list {
+				*into[field] = append(*into[field], providers.Address{Name: a.Name, Email: a.Address})
+			}
+		}
+	}
+	if len(from) != 1 {
+		return fmt.Errorf("%d addresses in From, want 1", len(from))
+	}
+	m.From = from[0]
+	return nil
 }
 
 // SendGrid is POST /v3/mail/send:

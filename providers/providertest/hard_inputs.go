@@ -164,7 +164,7 @@ func bodies() []hardInput {
 	}
 	for what, text := range map[string]string{
 		"F24: a single dot": ".", "F24: dots": "a\r\n.\r\n..\r\n.b\r\n.\r\n", "F24: a dot in the end": "a\r\n.",
-		"bare line feeds": "a\nb\n\nc\n", "bare carriage returns": "a\rb", "all line ends": "a\r\nb\nc\rd",
+		"bare line feeds": "a\nb\n\nc\n", "bare carriage returns": "a\rb", "a bare CR, encoded bytes and LF": "a\rü=\nb", "all line ends": "a\r\nb\nc\rd",
 		"a line of 2000 bytes": strings.Repeat("x", 2000), "a long line beyond ASCII": strings.Repeat("ü", 1000),
 		"lines that begin with From": "From here\r\n>From there\r\n", "like a boundary": "--\r\n--x\r\n--=_\r\n",
 		"equals signs": "a=3D=\r\n=\r\n", "spaces at the end of a line": "a  \r\nb\t\r\n", "emoji": "🎉 ü\u00a0é\u2028x",

@@ -11,6 +11,8 @@ import (
 	"net/mail"
 	"strconv"
 	"strings"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Mailgun is POST /v3/{domain}/messages, and GET /v3/{domain}/events to search
@@ -24,14 +26,17 @@ var Mailgun = Dialect{
 		form, err := parseMailgun(r)
 		return Parsed{
 			Reference: form.first("v:outboxd_attempt"),
-			ID:        mailgunID(form.first("h:Message-Id")),
-			Refusal:   checkMailgun(r, form, err),
+			From:      bareAddress(form.first("from")), To: form.recipients(), Subject: form.first("subject"),
+			ID:      mailgunID(form.first("h:Message-Id")),
+			Refusal: checkMailgun(r, form, err),
 			Accepted: func(id string) Reaction {
 				return replyJSON(http.StatusOK, map[string]any{"id": "<" + id + ">", "message": "Queued. Thank you."})
 			},
 		}
 	},
+	Read:   readMailgun,
 	Search: &Search{Path: "/v3/*/events", Answer: searchMailgun},
+	Refuse: func(status int) Reaction { return mailgunError(status, http.StatusText(status)) },
 }
 
 // Limits of the service, see the rules in checkMailgun.
@@ -53,7 +58,8 @@ type mailgunForm struct {
 }
 
 type mailgunFile struct {
-	field, name string
+	field, name, contentType string
+	content                  []byte
 }
 
 func (f mailgunForm) first(field string) string {
@@ -61,6 +67,16 @@ func (f mailgunForm) first(field string) string {
 		return values[0]
 	}
 	return ""
+}
+
+func (f mailgunForm) recipients() []string {
+	var all []string
+	for _, field := range []string{"to", "cc", "bcc"} {
+		for _, list := range f.fields[field] {
+			all = append(all, bareAddresses(list)...)
+		}
+	}
+	return all
 }
 
 func parseMailgun(r Seen) (mailgunForm, error) {
@@ -91,13 +107,56 @@ func (f *mailgunForm) add(part *multipart.Part, value string) {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	field := part.FormName()
 	if field == "attachment" || field == "inline" {
-		f.files = append(f.files, mailgunFile{field: field, name: params["filename"]})
+		f.files = append(f.files, mailgunFile{
+			field: field, name: params["filename"],
+			contentType: part.Header.Get("Content-Type"), content: []byte(value),
+		})
 		return
 	}
 	f.fields[field] = append(f.fields[field], value)
 	if strings.HasPrefix(field, "o:") || strings.HasPrefix(field, "h:") || strings.HasPrefix(field, "v:") {
 		f.options += len(field) + len(value)
 	}
+}
+
+// readMailgun is what the page on Messages says of each field. A file of the
+// field "inline" has its name for a content id:
+// https://documentation.mailgun.com/docs/mailgun/user-manual/sending-messages/send-attachments
+func readMailgun(r Seen) (providers.Message, error) {
+	form, err := parseMailgun(r)
+	if err != nil {
+		return providers.Message{}, err
+	}
+	m := providers.Message{Subject: form.first("subject"), Text: form.first("text"), HTML: form.first("html")}
+	err = readLists(&m, map[string][]string{
+		"From": form.fields["from"], "To": form.fields["to"], "Cc": form.fields["cc"],
+		"Bcc": form.fields["bcc"], "Reply-To": form.fields["h:Reply-To"],
+	})
+	if err != nil {
+		return m, err
+	}
+	for field, values := range form.fields {
+		name, ok := strings.CutPrefix(field, "h:")
+		if !ok || isOwnField(name) {
+			continue
+		}
+		for _, value := range values {
+			// Encoded words are the reader's to decode.
+			text, err := new(mime.WordDecoder).DecodeHeader(value)
+			if err != nil {
+				return m, err
+			}
+			m.Headers = append(m.Headers, providers.Header{Name: name, Value: text})
+		}
+	}
+	for _, file := range form.files {
+		a := providers.Attachment{Filename: file.name, ContentType: file.contentType, Content: file.content}
+		if file.field == "inline" {
+			a.ContentID = file.name
+		}
+		m.Attachments = append(m.Attachments, a)
+	}
+	return m, nil
 }
 
 // checkMailgun refuses what the service is known to refuse, and what it is

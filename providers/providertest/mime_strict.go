@@ -62,10 +62,15 @@ func isSevenBit(b []byte) bool {
 
 var encodedWord = regexp.MustCompile(`=\?[^?\s]+\?[bBqQ]\?[^?\s]*\?=`)
 
-// checkWords checks that an encoded word has at most 75 characters and cuts
-// none in two: RFC 2047, 2 and 5.
+// checkWords checks that an encoded word has at most 75 characters and its line
+// 76, and that none cuts a character in two: RFC 2047, 2 and 5.
 func checkWords(header []byte) error {
 	var decoder mime.WordDecoder
+	for line := range bytes.Lines(header) {
+		if n := len(bytes.TrimRight(line, "\r\n")); n > 76 && encodedWord.Match(line) {
+			return fmt.Errorf("a line of %d characters with an encoded word, at most 76", n)
+		}
+	}
 	for _, word := range encodedWord.FindAllString(string(header), -1) {
 		text, err := decoder.Decode(word)
 		switch {

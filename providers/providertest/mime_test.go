@@ -88,6 +88,7 @@ func TestReadMIMEIsStrict(t *testing.T) {
 		"8 bits in the body":               swap("Gr=C3=BC=C3=9Fe", "Grüße"),
 		"no empty line":                    []byte("From: a@example.com\r\n"),
 		"encoded word of 76 characters":    swap("M=C3=BCller", strings.Repeat("x", 76-len("=?utf-8?q??="))),
+		"encoded word in a line of 77":     swap("M=C3=BCller", strings.Repeat("x", 71-len("=?utf-8?q??="))),
 		"encoded word that cuts a rune":    swap("M=C3=BCller", "M=C3"),
 		"encoded word that is no base64":   swap("?q?M=C3=BCller", "?B?=="),
 		"no Date":                          swap("Date: Sun", "X-Date: Sun"),
@@ -160,7 +161,7 @@ func TestNormalTellsMessagesApart(t *testing.T) {
 // Every service that this package speaks for can say what arrived.
 func TestDialectsRead(t *testing.T) {
 	t.Parallel()
-	for _, d := range []Dialect{Resend, SendGrid, SES} {
+	for _, d := range []Dialect{Mailgun, Postmark, Resend, SendGrid, SES} {
 		if d.Read == nil {
 			t.Errorf("%s has no Read", d.Name)
 		}

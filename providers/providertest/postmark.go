@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/mail"
 	"strings"
+
+	"github.com/outboxd/outboxd/providers"
 )
 
 // Postmark is POST /email, and GET /messages/outbound to search by metadata:
@@ -29,6 +31,7 @@ var Postmark = Dialect{
 			},
 		}
 	},
+	Read:   readPostmark,
 	Search: &Search{Path: "/messages/outbound", Answer: searchPostmark},
 	Refuse: func(status int) Reaction {
 		return postmarkError(status, postmarkErrorCodes[status], http.StatusText(status))
@@ -63,6 +66,7 @@ type postmarkMail struct {
 	TextBody                   string
 	Metadata                   map[string]string
 	MessageStream              string
+	Headers                    []struct{ Name, Value string }
 	Attachments                []struct {
 		Name, Content, ContentType, ContentID string
 	}
@@ -82,6 +86,36 @@ func (m postmarkMail) recipients() []string {
 		all = append(all, bareAddresses(list)...)
 	}
 	return all
+}
+
+// readPostmark is what https://postmarkapp.com/developer/api/email-api says of
+// each field.
+func readPostmark(r Seen) (providers.Message, error) {
+	var mail postmarkMail
+	if err := json.Unmarshal(r.Body, &mail); err != nil {
+		return providers.Message{}, err
+	}
+	m := providers.Message{Subject: mail.Subject, HTML: mail.HTMLBody, Text: mail.TextBody}
+	err := readLists(&m, map[string][]string{
+		"From": {mail.From}, "To": {mail.To}, "Cc": {mail.Cc}, "Bcc": {mail.Bcc}, "Reply-To": {mail.ReplyTo},
+	})
+	if err != nil {
+		return m, err
+	}
+	for _, h := range mail.Headers {
+		m.Headers = append(m.Headers, providers.Header{Name: h.Name, Value: h.Value})
+	}
+	for _, file := range mail.Attachments {
+		content, err := base64.StdEncoding.DecodeString(file.Content)
+		if err != nil {
+			return m, err
+		}
+		m.Attachments = append(m.Attachments, providers.Attachment{
+			Filename: file.Name, ContentType: file.ContentType,
+			ContentID: strings.TrimPrefix(file.ContentID, "cid:"), Content: content,
+		})
+	}
+	return m, nil
 }
 
 // checkPostmark refuses what the service is known to refuse:

@@ -179,18 +179,12 @@ func readResend(r Seen) (providers.Message, error) {
 	if err := json.Unmarshal(r.Body, &mail); err != nil {
 		return providers.Message{}, err
 	}
-	from, err := readResendMailboxes([]string{mail.From})
+	m := providers.Message{Subject: mail.Subject, HTML: mail.HTML, Text: mail.Text}
+	err := readLists(&m, map[string][]string{
+		"From": {mail.From}, "To": mail.To, "Cc": mail.Cc, "Bcc": mail.Bcc, "Reply-To": mail.ReplyTo,
+	})
 	if err != nil {
-		return providers.Message{}, err
-	}
-	m := providers.Message{From: from[0], Subject: mail.Subject, HTML: mail.HTML, Text: mail.Text}
-	for _, list := range []struct {
-		in  []string
-		out *[]providers.Address
-	}{{mail.To, &m.To}, {mail.Cc, &m.Cc}, {mail.Bcc, &m.Bcc}, {mail.ReplyTo, &m.ReplyTo}} {
-		if *list.out, err = readResendMailboxes(list.in); err != nil {
-			return m, err
-		}
+		return m, err
 	}
 	for name, value := range mail.Headers {
 		m.Headers = append(m.Headers, providers.Header{Name: name, Value: value})
@@ -208,18 +202,6 @@ func readResend(r Seen) (providers.Message, error) {
 		})
 	}
 	return m, nil
-}
-
-func readResendMailboxes(list []string) ([]providers.Address, error) {
-	var out []providers.Address
-	for _, s := range list {
-		a, err := mail.ParseAddress(s)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", s, err)
-		}
-		out = append(out, providers.Address{Name: a.Name, Email: a.Address})
-	}
-	return out, nil
 }
 
 // isResendMailbox reports whether s has the form email@example.com or

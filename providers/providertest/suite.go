@@ -45,6 +45,15 @@ type Suite struct {
 	// (SMTP) that the vendor documents as not accepted. All others from 300
 	// to 599 have to be in doubt, and every 2xx accepted.
 	Definite map[int]providers.Outcome
+
+	// Fit, for services that carry less than others, takes out of the suite's
+	// messages what the adapter refuses on their behalf, such as header fields
+	// of the sender's own. Nil: nothing.
+	Fit func(*providers.Message)
+
+	// Refuses are the codes of those refusals. A message that breaks senders
+	// may be refused with one of them where others carry it.
+	Refuses []string
 }
 
 // checks are what [Run] goes through. A name has no slash, and no characters that
@@ -117,8 +126,8 @@ func newBench(t *testing.T, s Suite) *bench {
 // key returns the n-th attempt's key.
 func key(n int) string { return fmt.Sprintf("0198c0de-0000-7000-8000-%012d", n) }
 
-// Request returns the n-th request of a series. It has what every provider can
-// carry.
+// Request returns the n-th request of a series. It has what most services carry;
+// see [Suite].Fit for the others.
 func Request(n int) providers.Request {
 	return providers.Request{
 		Key:  key(n),
@@ -134,13 +143,22 @@ func Request(n int) providers.Request {
 	}
 }
 
+// request returns the n-th request, as the adapter carries it.
+func (s Suite) request(n int) providers.Request {
+	r := Request(n)
+	if s.Fit != nil {
+		s.Fit(&r.Message)
+	}
+	return r
+}
+
 // sending renders the n-th request, with a large attachment if asked for.
 func (b *bench) sending(t *testing.T, n int, large bool) providers.Sending {
 	t.Helper()
-	r := Request(n)
+	r := b.suite.request(n)
 	if large {
 		r.Message.Attachments = []providers.Attachment{{
-			Filename: "large.bin", ContentType: "application/octet-stream",
+			Filename: "large.txt", ContentType: "text/plain",
 			Content: bytes.Repeat([]byte("0123456789abcdef"), bulk/16),
 		}}
 	}

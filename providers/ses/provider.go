@@ -28,6 +28,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/outboxd/outboxd/providers"
 )
@@ -119,10 +120,17 @@ func New(c Config) (*Provider, error) {
 // account finds region and credentials. Files are read for what c leaves open.
 func (c Config) account() (aws.Config, error) {
 	if c.Region != "" && c.Credentials != nil {
-		return aws.Config{Region: c.Region, Credentials: aws.NewCredentialsCache(c.Credentials)}, nil
+		return aws.Config{
+			Region: c.Region, Credentials: aws.NewCredentialsCache(c.Credentials), Logger: logging.Nop{},
+		}, nil
 	}
-	// The mode "auto" would ask the instance's metadata for its region.
-	options := []func(*config.LoadOptions) error{config.WithDefaultsMode(aws.DefaultsModeStandard)}
+	options := []func(*config.LoadOptions) error{
+		// The mode "auto" would ask the instance's metadata for its region.
+		config.WithDefaultsMode(aws.DefaultsModeStandard),
+		// What matters is in the errors; the SDK's lines on standard error are
+		// in no log's format.
+		config.WithLogger(logging.Nop{}),
+	}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
 	}

@@ -17,6 +17,7 @@ func tags(n int) []providers.Tag {
 	return out
 }
 
+// What SES refuses beyond the suite's messages.
 func TestRenderRefuses(t *testing.T) {
 	t.Parallel()
 	labels := func(tags ...providers.Tag) func(*providers.Request) {
@@ -36,9 +37,6 @@ func TestRenderRefuses(t *testing.T) {
 		edit func(*providers.Request)
 	}{
 		{"row 5: UTF-8 local part", "utf8_address", func(r *providers.Request) { r.Message.To[0].Email = "jürgen@example.org" }},
-		{"row 17: too large", "too_large", func(r *providers.Request) {
-			r.Message.Attachments = []providers.Attachment{{Filename: "a", Content: make([]byte, 30<<20)}}
-		}},
 		{"row 22: another configuration set", "bad_header", headers("x-ses-configuration-set")},
 		{"row 22: other tags", "bad_header", headers("X-SES-MESSAGE-TAGS")},
 		{"a header twice", "bad_header", headers("List-Unsubscribe", "list-unsubscribe")},

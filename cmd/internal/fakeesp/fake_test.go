@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/outboxd/outboxd/providers"
+	"github.com/outboxd/outboxd/providers/mailgun"
 	"github.com/outboxd/outboxd/providers/postmark"
 	"github.com/outboxd/outboxd/providers/providertest"
 	"github.com/outboxd/outboxd/providers/resend"
@@ -96,6 +97,13 @@ var adapters = map[string]func(t *testing.T, env []string) (providers.Provider, 
 		t.Helper()
 		return postmark.New(postmark.Config{
 			ServerToken: variable(t, env, "POSTMARK_SERVER_TOKEN"), BaseURL: variable(t, env, "POSTMARK_BASE_URL"),
+		})
+	},
+	"mailgun": func(t *testing.T, env []string) (providers.Provider, error) {
+		t.Helper()
+		return mailgun.New(mailgun.Config{
+			APIKey: variable(t, env, "MAILGUN_API_KEY"), Domain: variable(t, env, "MAILGUN_DOMAIN"),
+			BaseURL: variable(t, env, "MAILGUN_BASE_URL"),
 		})
 	},
 	"ses": func(t *testing.T, env []string) (providers.Provider, error) {
@@ -304,6 +312,26 @@ func TestRecipientWords(t *testing.T) {
 		r := &recipients{domain: DefaultDomain, tries: map[string]int{}}
 		if f, ok := r.fault([]string{address}); f.name != want || ok != (want != "") {
 			t.Errorf("%s: %q, want %q", address, f.name, want)
+		}
+	}
+}
+
+// Who asks the services what became of a message gets an answer here too.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	for i, provider := range Providers() {
+		p := s.adapter(t, provider)
+		finder, ok := p.(providers.Finder)
+		if !ok {
+			continue
+		}
+		since := time.Now()
+		if got, _ := send(t.Context(), t, p, i, "lost@fake.test"); got != "in_doubt" {
+			t.Errorf("%s: %s, want in doubt", provider, got)
+		}
+		if receipt, found, err := finder.Find(t.Context(), providertest.Request(i).Key, since); found != providers.FoundAccepted {
+			t.Errorf("%s: %+v, %d, %v, want the message", provider, receipt, found, err)
 		}
 	}
 }

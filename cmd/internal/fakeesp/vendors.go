@@ -25,6 +25,7 @@ var vendors = []vendor{
 	{providertest.SendGrid, []string{"SENDGRID_BASE_URL={url}", "SENDGRID_API_KEY=fake"}, sendGridHooks},
 	{providertest.Resend, []string{"RESEND_BASE_URL={url}", "RESEND_API_KEY=fake"}, resendHooks},
 	{providertest.Postmark, []string{"POSTMARK_BASE_URL={url}", "POSTMARK_SERVER_TOKEN=fake"}, postmarkHooks},
+	{providertest.Mailgun, []string{"MAILGUN_BASE_URL={url}", "MAILGUN_API_KEY=fake", "MAILGUN_DOMAIN=fake.test"}, mailgunHooks},
 	{providertest.SES, []string{
 		"SES_ENDPOINT_URL={url}", "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=fake", "AWS_SECRET_ACCESS_KEY=fake",
 	}, sesHooks},

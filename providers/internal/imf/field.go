@@ -11,12 +11,20 @@ import (
 )
 
 const (
-	// foldAt is the line length that RFC 5322, 2.1.1 recommends.
+	// foldAt is the length of a line with an encoded word (RFC 2047, 2), and
+	// less than what RFC 5322, 2.1.1 recommends for all.
 	foldAt = 76
 
 	// wordBytes is how much text goes into one encoded word. 45 bytes are 60
 	// in base64, and the word may have 75 in all: RFC 2047, 2.
 	wordBytes = 45
+
+	// wordFrame is the length of an encoded word without its text.
+	wordFrame = len("=?utf-8?B??=")
+
+	// firstWordBytes is the least that goes into the word beside a field's
+	// name, also if the name is so long that the line gets too long.
+	firstWordBytes = 12
 )
 
 // writeField writes a header field and folds it at single spaces. Unfolding
@@ -57,12 +65,12 @@ func wordEnd(s string) int {
 // what a reader would take for an encoded word.
 func subject(s string) string {
 	if !providers.IsASCII(s) || strings.Contains(s, "=?") {
-		return encodedWords(s)
+		return encodedWords("Subject", s)
 	}
 	for rest := s; rest != ""; {
 		n := wordEnd(rest)
 		if n > maxLine-len("Subject:  ") {
-			return encodedWords(s)
+			return encodedWords("Subject", s)
 		}
 		rest = rest[n:]
 	}
@@ -71,24 +79,27 @@ func subject(s string) string {
 
 // address returns a as it stands in a header.
 func address(a providers.Address) string {
-	if strings.Contains(a.Name, "=?") {
-		// Many readers decode words in quoted strings, where none are.
-		return encodedWords(a.Name) + " <" + a.Email + ">"
+	// Many readers decode words in quoted strings, where none are.
+	if !providers.IsASCII(a.Name) || strings.Contains(a.Name, "=?") {
+		return encodedWords("Reply-To", a.Name) + " <" + a.Email + ">"
 	}
 	return (&mail.Address{Name: a.Name, Address: a.Email}).String()
 }
 
 // encodedWords returns s as encoded words that are separated by spaces, which
-// readers drop. No word cuts a character: RFC 2047, 5.
-func encodedWords(s string) string {
+// readers drop. No word cuts a character (RFC 2047, 5), and the first fits on
+// the line of the field's name, or of a longer name.
+func encodedWords(field, s string) string {
 	var words []string
+	room := (foldAt - len(field+": ") - wordFrame) / 4 * 3
+	limit := min(max(room, firstWordBytes), wordBytes)
 	for s != "" {
-		n := min(wordBytes, len(s))
+		n := min(limit, len(s))
 		for n < len(s) && !utf8.RuneStart(s[n]) {
 			n--
 		}
 		words = append(words, "=?utf-8?B?"+base64.StdEncoding.EncodeToString([]byte(s[:n]))+"?=")
-		s = s[n:]
+		s, limit = s[n:], wordBytes
 	}
 	return strings.Join(words, " ")
 }

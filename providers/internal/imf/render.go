@@ -94,11 +94,7 @@ func writeHeader(b *bytes.Buffer, r providers.Request) {
 	}
 	writeField(b, "Subject", subject(m.Subject))
 	for _, h := range m.Headers {
-		value := h.Value
-		if !providers.IsASCII(value) {
-			value = encodedWords(value)
-		}
-		writeField(b, h.Name, value)
+		writeField(b, h.Name, Unstructured(h.Name, h.Value))
 	}
 	writeField(b, "MIME-Version", "1.0")
 }

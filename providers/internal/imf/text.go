@@ -6,10 +6,11 @@ import "github.com/outboxd/outboxd/providers"
 // quoted or as encoded words.
 func Mailbox(a providers.Address) string { return address(a) }
 
-// Unstructured returns a field's value in ASCII: as it is, or as encoded words.
-func Unstructured(value string) string {
+// Unstructured returns the value of the named field in ASCII: as it is, or as
+// encoded words.
+func Unstructured(name, value string) string {
 	if providers.IsASCII(value) {
 		return value
 	}
-	return encodedWords(value)
+	return encodedWords(name, value)
 }
