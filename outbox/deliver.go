@@ -53,9 +53,7 @@ type deliverer struct {
 }
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
-	d := &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet)}
-	d.flow = newFlow(pool, cfg, d.Timeout(nil))
-	return d
+	return &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), flow: newFlow(pool, cfg)}
 }
 
 // configure adds to a River configuration what delivers emails: workers,

@@ -49,7 +49,8 @@ var (
 type flow struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
-	// lease is how long a probe may take at most.
+	// lease is how long others wait for a probe. One that takes longer, or whose
+	// worker has died, is followed by another.
 	lease time.Duration
 	gates map[string]*gate
 
@@ -88,8 +89,8 @@ type hold struct {
 	wait   time.Duration
 }
 
-func newFlow(pool *pgxpool.Pool, cfg WorkerConfig, lease time.Duration) *flow {
-	f := &flow{pool: pool, log: cfg.Logger, lease: lease, gates: map[string]*gate{}}
+func newFlow(pool *pgxpool.Pool, cfg WorkerConfig) *flow {
+	f := &flow{pool: pool, log: cfg.Logger, lease: cfg.SendTimeout, gates: map[string]*gate{}}
 	for _, p := range cfg.Providers {
 		g := &gate{name: p.Name()}
 		if rate := cfg.Rates[g.name]; rate > 0 {
