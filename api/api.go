@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxd/outboxd/outbox"
+	"github.com/outboxd/outboxd/providers"
 )
 
 // DefaultMaxBody bounds a request body, in bytes.
@@ -20,6 +21,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Outbox stores and reads emails.
 	Outbox *outbox.Client
+	// Hooks verify and read the events of providers, by the provider's name.
+	Hooks map[string]providers.Hook
 	// MaxBody bounds a request body in bytes. Zero: [DefaultMaxBody].
 	MaxBody int64
 	// Ready reports why requests cannot be served. Nil: they always can.
@@ -32,6 +35,7 @@ type Config struct {
 type server struct {
 	outbox  *outbox.Client
 	keys    *keyring
+	hooks   map[string]providers.Hook
 	maxBody int64
 	ready   func(r *http.Request) error
 	log     *slog.Logger
@@ -42,6 +46,7 @@ func New(cfg Config) http.Handler {
 	s := &server{
 		outbox:  cfg.Outbox,
 		keys:    newKeyring(cfg.Pool),
+		hooks:   cfg.Hooks,
 		maxBody: cmp.Or(cfg.MaxBody, DefaultMaxBody),
 		ready:   cfg.Ready,
 		log:     cfg.Logger,
@@ -63,6 +68,8 @@ func (s *server) routes() http.Handler {
 	r.Get("/readyz", s.open(s.readyz))
 	r.Get("/openapi.json", s.open(s.serveOpenAPI))
 	r.Get("/docs", s.open(s.serveDocs))
+
+	r.Post("/hooks/{provider}", s.open(s.receiveEvents))
 
 	r.Post("/emails", s.keyed(scopeSend, s.sendEmail))
 	r.Post("/emails/batch", s.keyed(scopeSend, s.sendBatch))

@@ -43,7 +43,7 @@ func newService(t *testing.T, org api.Org, key api.Key) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(conforming(t, api.New(api.Config{Pool: pool, Outbox: client})))
+	server := httptest.NewServer(conforming(t, api.New(api.Config{Pool: pool, Outbox: client, Hooks: map[string]providers.Hook{"lab": labHook{}}})))
 	t.Cleanup(server.Close)
 
 	org.Name, key.Org = "acme", "acme"

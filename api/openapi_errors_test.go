@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,7 +43,10 @@ func newErrorLab(t *testing.T) *errorLab {
 	lab.hasty = lab.server(api.Config{Pool: lab.pool, Outbox: newOutbox(t, openPool(t, hastyConfig))})
 	lab.small = lab.server(api.Config{Pool: lab.pool, MaxBody: 8})
 	lab.failing = lab.server(api.Config{Pool: lab.pool, Ready: func(*http.Request) error { panic("a bug") }})
-	lab.cutOff = lab.server(api.Config{Pool: openPool(t, nowhere), Ready: func(*http.Request) error { return errors.New("no database") }})
+	away := openPool(t, nowhere)
+	lab.cutOff = lab.server(api.Config{
+		Pool: away, Outbox: newOutbox(t, away), Ready: func(*http.Request) error { return errors.New("no database") },
+	})
 	return lab
 }
 
@@ -65,7 +69,21 @@ func newOutbox(t *testing.T, pool *pgxpool.Pool) *outbox.Client {
 	return client
 }
 
+// labHook is the hook of a provider that says in a header what it thinks.
+type labHook struct{}
+
+func (labHook) ParseEvents(_ context.Context, h http.Header, _ []byte, now time.Time) ([]providers.Event, error) {
+	switch h.Get("X-Lab") {
+	case "unverified":
+		return nil, fmt.Errorf("%w: no signature", providers.ErrUnverified)
+	case "garbled":
+		return nil, errors.New("no events")
+	}
+	return []providers.Event{{Type: providers.EventDelivered, Reference: uuid.NewString(), OccurredAt: now}}, nil
+}
+
 func (l *errorLab) server(cfg api.Config) *service {
+	cfg.Hooks = map[string]providers.Hook{"lab": labHook{}}
 	server := httptest.NewServer(conforming(l.t, api.New(cfg)))
 	l.t.Cleanup(server.Close)
 	return &service{t: l.t, pool: l.pool, url: server.URL, token: l.token}
@@ -89,7 +107,7 @@ type request struct {
 
 func (l *errorLab) request(op described) request {
 	r := request{described: op, id: l.newEmailFor(op)}
-	r.path = strings.ReplaceAll(op.path, "{id}", r.id)
+	r.path = strings.NewReplacer("{id}", r.id, "{provider}", "lab").Replace(op.path)
 	for _, name := range []string{"short", "two", "later", "accepted"} {
 		if body, ok := op.bodies(l.t)[name]; ok {
 			r.body = body
@@ -170,14 +188,16 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 		return r.send(l.hasty, "Idempotency-Key", "held")
 	},
 	"not_found": func(l *errorLab, r request) answer {
-		r.path = strings.ReplaceAll(r.path, r.id, "019a0000-0000-7000-8000-000000000000")
+		r.path = strings.NewReplacer(r.id, "019a0000-0000-7000-8000-000000000000", "/lab", "/nobody").Replace(r.path)
 		r.body = strings.ReplaceAll(r.body, r.id, "019a0000-0000-7000-8000-000000000000")
 		return r.send(l.service)
 	},
-	"not_cancelable": sendToEnded,
-	"not_scheduled":  sendToEnded,
-	"not_failed":     sendToEnded,
-	"not_in_doubt":   sendToEnded,
+	"not_cancelable":    sendToEnded,
+	"not_scheduled":     sendToEnded,
+	"not_failed":        sendToEnded,
+	"not_in_doubt":      sendToEnded,
+	"invalid_signature": func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "unverified") },
+	"invalid_event":     func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "garbled") },
 	"internal_server_error": func(l *errorLab, r request) answer {
 		return r.send(l.failing)
 	},

@@ -84,7 +84,7 @@ var mutants = []mutant{
 	{
 		name: "the message is rendered as of now, not as of the attempt",
 		patch: patch{"providers/resend/render.go", []edit{
-			{"\t\"strings\"\n", "\t\"strings\"\n\t\"time\"\n"},
+			{"\t\"regexp\"\n", "\t\"regexp\"\n\t\"time\"\n"},
 			{"Headers: headers(m.Headers),", "Headers: headers(append(m.Headers, providers.Header{Name: \"X-At\", Value: time.Now().String()})),"},
 		}},
 		cells: "B7/sigkill/key/*,B8/sigkill/key/*",

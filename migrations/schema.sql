@@ -1055,6 +1055,8 @@ TABLE attempts WITH (fillfactor=80)
     attempts_evidence_check CHECK ((evidence = ANY (ARRAY['response'::text, 'replay'::text, 'webhook'::text, 'search'::text, 'person'::text, 'policy'::text])))
     attempts_pkey PRIMARY KEY (email_id, number)
     attempts_stage_check CHECK ((stage = ANY (ARRAY['sending'::text, 'accepted'::text, 'rejected'::text, 'deferred'::text, 'unknown'::text])))
+    CREATE INDEX attempts_provider_key ON outbox.attempts USING hash (provider_key)
+    CREATE INDEX attempts_provider_message_id ON outbox.attempts USING hash (provider_message_id) WHERE (provider_message_id IS NOT NULL)
     CREATE UNIQUE INDEX attempts_one_open ON outbox.attempts USING btree (email_id) WHERE (stage = 'sending'::text)
 
 TABLE email_contents
@@ -1093,9 +1095,11 @@ TABLE emails WITH (fillfactor=80)
     expires_at timestamp with time zone
     next_attempt_at timestamp with time zone
     ended_at timestamp with time zone
+    reported smallint NOT NULL DEFAULT 1
     emails_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
     emails_pkey PRIMARY KEY (id)
     emails_priority_check CHECK (((priority >= 1) AND (priority <= 3)))
+    emails_reported_check CHECK (((reported >= 1) AND (reported <= 4)))
     emails_status_check CHECK ((status = ANY (ARRAY['scheduled'::text, 'queued'::text, 'sending'::text, 'unknown'::text, 'sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text, 'failed'::text, 'canceled'::text, 'expired'::text, 'suppressed'::text])))
     CREATE INDEX emails_open ON outbox.emails USING btree (id) WHERE (ended_at IS NULL)
     CREATE INDEX emails_org_id_id ON outbox.emails USING btree (org_id, id)
@@ -1110,9 +1114,16 @@ TABLE events
     detail text
     occurred_at timestamp with time zone NOT NULL
     received_at timestamp with time zone NOT NULL DEFAULT now()
+    attempt smallint
+    permanent boolean NOT NULL DEFAULT false
     events_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     events_pkey PRIMARY KEY (id)
     CREATE INDEX events_email_id ON outbox.events USING btree (email_id, id)
+    CREATE UNIQUE INDEX events_told_once ON outbox.events USING btree (email_id, attempt, type, COALESCE(recipient, ''::text), occurred_at, (
+CASE
+    WHEN (type = 'clicked'::text) THEN md5(COALESCE(detail, ''::text))
+    ELSE ''::text
+END)) WHERE (provider IS NOT NULL)
 
 TABLE idempotency_keys
     org_id uuid NOT NULL
@@ -1222,6 +1233,25 @@ TABLE river_queue
     paused_at timestamp with time zone
     updated_at timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP
     river_queue_pkey PRIMARY KEY (name)
+
+TABLE stray_events
+    id uuid NOT NULL
+    provider text NOT NULL
+    reference uuid
+    provider_message_id text NOT NULL
+    type text NOT NULL
+    recipient text NOT NULL
+    permanent boolean NOT NULL
+    detail text NOT NULL
+    occurred_at timestamp with time zone NOT NULL
+    received_at timestamp with time zone NOT NULL DEFAULT now()
+    stray_events_pkey PRIMARY KEY (id)
+    CREATE INDEX stray_events_received_at ON outbox.stray_events USING btree (received_at)
+    CREATE UNIQUE INDEX stray_events_told_once ON outbox.stray_events USING btree (provider, COALESCE((reference)::text, ''::text), provider_message_id, type, recipient, occurred_at, (
+CASE
+    WHEN (type = 'clicked'::text) THEN md5(detail)
+    ELSE ''::text
+END))
 
 TABLE workers
     id text NOT NULL

@@ -124,7 +124,7 @@ WITH input AS (
     RETURNING a.email_id, a.number
 )
 UPDATE outbox.emails e
-SET status = i.status, reason_detail = i.reason_detail,
+SET status = CASE WHEN i.status = 'sent' THEN ` + acceptedSQL + ` ELSE i.status END, reason_detail = i.reason_detail,
     reason = CASE WHEN i.status = 'failed' AND ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE i.reason END,
     next_attempt_at = now() + i.next_attempt,
     ended_at = CASE WHEN i.status IN ('sent', 'failed') THEN now() END

@@ -67,6 +67,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	if err := errors.Join(
 		river.AddWorkerSafely(cfg.Workers, d),
 		river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &adoptEventsWorker{pool: d.pool, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}

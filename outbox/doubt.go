@@ -36,6 +36,9 @@ func (d *deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, er
 	if busy > 0 {
 		return busy, nil
 	}
+	if e.open.Reported {
+		return 0, d.settleReported(ctx, e)
+	}
 	provider := d.provider(e.open.Provider)
 	if replay := d.replayOf(e, provider); replay != nil {
 		return d.replay(ctx, replay)
@@ -105,6 +108,16 @@ func (d *deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
 func keyWindow(p providers.Provider) time.Duration {
 	window := p.Capabilities().KeyWindow
 	return window - min(replayMargin, window/4)
+}
+
+// settleReported ends the doubt about an attempt that the provider has reported
+// something of: it has the message.
+func (d *deliverer) settleReported(ctx context.Context, e *delivery) error {
+	d.log.InfoContext(ctx, "doubt settled by an event", "email", e.ID)
+	return d.finish(ctx, ending{
+		email: e.ID, number: e.open.Number, key: e.open.Key, worker: e.open.Worker,
+		stage: StageAccepted, status: StatusSent, evidence: EvidenceWebhook,
+	})
 }
 
 // sqlTakeOver makes this worker the owner of an open attempt, unless another
@@ -271,7 +284,7 @@ WITH settled AS (
     RETURNING email_id, number
 )
 UPDATE outbox.emails e
-SET status = 'sent', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = now()
+SET status = ` + acceptedSQL + `, reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = now()
 FROM settled s
 WHERE e.id = s.email_id AND (e.ended_at IS NULL OR e.status = 'failed')`
 

@@ -41,6 +41,7 @@ type openAttempt struct {
 	Deadline    time.Time
 	InDoubtAt   *time.Time // nil: its worker may be sending
 	PayloadHash []byte
+	Reported    bool // the provider has told of it, so it has the message
 }
 
 const sqlLoadEmail = `
@@ -50,8 +51,9 @@ FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1`
 
 const sqlLoadOpenAttempt = `
-SELECT number, provider, provider_key, worker, began_at, deadline, in_doubt_at, payload_sha256
-FROM outbox.attempts WHERE email_id = $1 AND stage = 'sending'`
+SELECT a.number, a.provider, a.provider_key, a.worker, a.began_at, a.deadline, a.in_doubt_at, a.payload_sha256,
+    EXISTS (SELECT FROM outbox.events v WHERE v.email_id = a.email_id AND v.attempt = a.number AND v.provider = a.provider)
+FROM outbox.attempts a WHERE a.email_id = $1 AND a.stage = 'sending'`
 
 const sqlLoadAttachments = `
 SELECT filename, coalesce(content_type, ''), coalesce(content_id, ''), content

@@ -42,7 +42,7 @@ WITH closed AS (
     RETURNING a.email_id
 )
 UPDATE outbox.emails e
-SET status = CASE WHEN $3 = 'accepted' THEN 'sent' ELSE 'queued' END, reason = NULL, reason_detail = NULL,
+SET status = CASE WHEN $3 = 'accepted' THEN ` + acceptedSQL + ` ELSE 'queued' END, reason = NULL, reason_detail = NULL,
     next_attempt_at = NULL, ended_at = CASE WHEN $3 = 'accepted' THEN now() END
 FROM closed c WHERE e.id = c.email_id
 RETURNING e.priority`

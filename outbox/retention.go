@@ -81,11 +81,14 @@ func (w *purgeKeysWorker) Work(ctx context.Context, _ *river.Job[purgeKeysArgs])
 }
 
 func periodicJobs() []*river.PeriodicJob {
-	return []*river.PeriodicJob{river.NewPeriodicJob(
-		river.PeriodicInterval(purgeInterval),
-		func() (river.JobArgs, *river.InsertOpts) { return purgeKeysArgs{}, nil },
-		&river.PeriodicJobOpts{RunOnStart: true},
-	)}
+	return []*river.PeriodicJob{every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{})}
+}
+
+// every runs a job when a worker begins to lead, and then regularly.
+func every(interval time.Duration, args river.JobArgs) *river.PeriodicJob {
+	return river.NewPeriodicJob(river.PeriodicInterval(interval),
+		func() (river.JobArgs, *river.InsertOpts) { return args, nil },
+		&river.PeriodicJobOpts{RunOnStart: true})
 }
 
 func isDeadlock(err error) bool {
