@@ -23,11 +23,12 @@ const (
 	Replied     Boundary = "B8"  // the reply is read, Finish not sent
 	FinishLost  Boundary = "B9"  // Finish is committed, the reply not read
 	Finished    Boundary = "B10" // the job is not completed
+	Reported    Boundary = "B11" // the provider reports events about what it has accepted
 )
 
 // Boundaries lists them all.
 var Boundaries = []Boundary{
-	NotFetched, Fetched, Loaded, BeginLost, Begun, HalfWritten, Written, Accepted, Replied, FinishLost, Finished,
+	NotFetched, Fetched, Loaded, BeginLost, Begun, HalfWritten, Written, Accepted, Replied, FinishLost, Finished, Reported,
 }
 
 // Fault is what happens at a boundary.
@@ -52,6 +53,13 @@ const (
 const (
 	Timeout Fault = "timeout"
 	Reset   Fault = "reset"
+)
+
+// What providers do with their reports, at B11.
+const (
+	Early  Fault = "early"  // they come before the worker has recorded anything, and it is killed
+	Late   Fault = "late"   // the reply is lost, and they come after the policy has decided
+	Copies Fault = "copies" // they come many times, shuffled and at once, before the reply
 )
 
 // providerFaults lists the faults of providers by what they speak. Numbers are
@@ -161,10 +169,16 @@ func (c Cell) everyPolicy() bool {
 	if class := c.class(); class == BeforeBegin || class == AfterRecords || c.Kind == Search || c.Kind == LagSearch {
 		return false
 	}
-	return slices.Contains([]Fault{Kill, Pause, Timeout, Reset}, c.Fault)
+	return c.At == Reported || slices.Contains([]Fault{Kill, Pause, Timeout, Reset}, c.Fault)
 }
 
 func faultsAt(at Boundary, kind Kind) []Fault {
+	switch {
+	case at == Reported && (kind == Plain || kind == Key):
+		return []Fault{Early, Late, Copies}
+	case at == Reported:
+		return nil
+	}
 	faults := []Fault{Kill, Restart, Pause, Term, Terminate, Crash, Partition, Ahead, Behind}
 	if (Cell{At: at}).point() {
 		faults = append(faults, Panic)
@@ -255,7 +269,7 @@ func (c Cell) sort() string {
 // lasts until a deadline and its margin are over, nor a server of its own, nor a
 // standard library of its own.
 func (c Cell) cheap() bool {
-	return c.Fault != Pause && c.Fault != Crash && clockShifts[c.Fault] == ""
+	return c.Fault != Pause && c.Fault != Crash && c.Fault != Late && clockShifts[c.Fault] == ""
 }
 
 // Short is the part of the matrix that the test suite runs: all pairs of the

@@ -32,6 +32,7 @@ var rules = []struct {
 	{"I7 recorded first", checkRecordedFirst},
 	{"I8 same bytes", checkSameBytes},
 	{"I11 residue", checkResidue},
+	{"events once", checkEvents},
 }
 
 // Judge returns the verdict and all that is wrong.
@@ -112,6 +113,18 @@ func checkFlag(h *History) string {
 	}
 	if len(h.Accepted) > 1 && !h.Email.Flagged {
 		return "two were accepted without a flag"
+	}
+	return ""
+}
+
+// checkEvents: what a provider reports is kept, each event once.
+func checkEvents(h *History) string {
+	want := 0
+	if h.Cell.At == Reported {
+		want = len(reports)
+	}
+	if h.Events != want {
+		return fmt.Sprintf("%d events are kept, of %d", h.Events, want)
 	}
 	return ""
 }

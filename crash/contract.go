@@ -17,6 +17,7 @@ const (
 	InWindow     Class = "in the window" // B6: the provider decides
 	AfterAccept  Class = "accepted"      // B7, B8: the provider has accepted, nothing is recorded
 	AfterRecords Class = "recorded"      // B9, B10
+	Reports      Class = "reported"      // B11: the provider has accepted, and says so by its events
 )
 
 func (c Cell) class() Class {
@@ -31,6 +32,8 @@ func (c Cell) class() Class {
 		return InWindow
 	case Accepted, Replied:
 		return AfterAccept
+	case Reported:
+		return Reports
 	}
 	return AfterRecords
 }
@@ -94,6 +97,11 @@ var Contract = []Row{
 	{Name: "refused for now", Faults: deferred, Promise: exactlyOne},
 	{Name: "before Begin, every kind", Classes: []Class{BeforeBegin}, Promise: exactlyOne},
 	{Name: "recorded, every kind", Classes: []Class{AfterRecords}, Promise: exactlyOne},
+	{Name: "events before the policy decides", Classes: []Class{Reports}, Faults: []Fault{Early, Copies}, Promise: exactlyOne},
+	{
+		Name: "no help, events after the policy has decided", Kinds: noHelp, Classes: []Class{Reports},
+		Promise: Promise{Retry: {twice}, Hold: {once}, Drop: {once}},
+	},
 	{Name: "native key, inside its window", Kinds: []Kind{Key}, Promise: exactlyOne},
 	{
 		Name: "search, no lag, owner dead", Kinds: []Kind{Search}, Faults: dies,

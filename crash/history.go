@@ -20,8 +20,10 @@ type History struct {
 	Accepted []Acceptance
 	Email    Email
 	Attempts []Attempt
-	Residue  Residue
-	Took     time.Duration
+	// Events is how many events are kept.
+	Events  int
+	Residue Residue
+	Took    time.Duration
 }
 
 // Request is a complete hand-over that reached the provider.

@@ -90,6 +90,16 @@ var mutants = []mutant{
 		cells: "B7/sigkill/key/*,B8/sigkill/key/*",
 	},
 	{
+		name:  "an event about an attempt under way is no evidence",
+		patch: patch{"outbox/doubt.go", []edit{{"if e.open.Reported {", "if false {"}}},
+		cells: "B11/early/plain/*",
+	},
+	{
+		name:  "events are told apart by their id alone",
+		patch: patch{"outbox/record.go", []edit{{"ON CONFLICT DO NOTHING`\n\n// insert stores", "ON CONFLICT (id) DO NOTHING`\n\n// insert stores"}}},
+		test:  suiteTest{"./outbox", "TestF22ShuffledCopiesOfEvents"},
+	},
+	{
 		name:  "River goes by the clock of its process",
 		patch: patch{"outbox/membership.go", []edit{{"config.Test.Time = &session.clock", "_ = &session.clock"}}},
 		cells: "B4/ahead/plain/*",

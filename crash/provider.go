@@ -146,7 +146,7 @@ func (p *provider) awaitHalf(number int) {
 
 // decide is what becomes of a complete hand-over. Only the first is hit.
 func (p *provider) decide() providertest.Reaction {
-	if p.cell.At != Written && p.cell.At != Accepted || p.struck.Swap(true) {
+	if p.cell.At != Written && p.cell.At != Accepted && p.cell.At != Reported || p.struck.Swap(true) {
 		return providertest.Accept()
 	}
 	switch {
@@ -155,7 +155,9 @@ func (p *provider) decide() providertest.Reaction {
 		return p.misbehave()
 	case p.cell.byProvider():
 		return providertest.Accept().Then(p.misbehave())
-	case p.cell.At == Accepted:
+	case p.cell.Fault == Late:
+		return providertest.Accept().Then(providertest.Reset())
+	case p.cell.At == Accepted, p.cell.At == Reported:
 		return providertest.Accept().When(p.release)
 	}
 	close(p.reached)
@@ -187,7 +189,7 @@ func (p *provider) accepted(a providertest.Accepted) {
 	if err != nil {
 		panic(fmt.Sprintf("the log of what is accepted: %v", err))
 	}
-	if p.cell.At == Accepted && a.Number == 1 {
+	if (p.cell.At == Accepted || p.cell.At == Reported) && a.Number == 1 {
 		close(p.reached)
 	}
 }

@@ -118,6 +118,9 @@ func (x *experiment) conduct(ctx context.Context, h *History) error {
 	settleCtx, cancel := context.WithTimeout(ctx, x.bound)
 	defer cancel()
 	err := until(settleCtx, func() bool { return x.db.settled(settleCtx) })
+	if err == nil && x.cell.Fault == Late {
+		err = x.report(ctx)
+	}
 	if err := x.heal(); err != nil {
 		return err
 	}

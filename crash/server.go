@@ -141,8 +141,10 @@ func (d *database) idle(ctx context.Context) bool {
 // collect reads what the database holds into the history.
 func (d *database) collect(ctx context.Context, h *History) error {
 	err := d.pool.QueryRow(ctx, `
-		SELECT id::text, status, coalesce(reason, ''), possible_duplicate, attempts FROM outbox.emails`).
-		Scan(&h.Email.ID, &h.Email.Status, &h.Email.Reason, &h.Email.Flagged, &h.Email.Attempts)
+		SELECT id::text, status, coalesce(reason, ''), possible_duplicate, attempts,
+			(SELECT count(*) FROM outbox.events WHERE provider IS NOT NULL)
+		FROM outbox.emails`).
+		Scan(&h.Email.ID, &h.Email.Status, &h.Email.Reason, &h.Email.Flagged, &h.Email.Attempts, &h.Events)
 	if err != nil {
 		return fmt.Errorf("read email: %w", err)
 	}

@@ -32,6 +32,12 @@ func (x *experiment) strike(ctx context.Context) error {
 		return errors.Join(x.db.server.crash(), x.release("go"), x.db.server.start(ctx))
 	case Partition:
 		return x.partition(ctx)
+	case Early:
+		return errors.Join(x.report(ctx), x.killWithSuccessor(ctx))
+	case Late:
+		return x.release("go")
+	case Copies:
+		return errors.Join(x.reportCopies(ctx), x.release("go"))
 	}
 	return fmt.Errorf("unknown fault %s", x.cell.Fault)
 }
