@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,7 +53,7 @@ func TestFakeESP(t *testing.T) {
 	t.Parallel()
 	in := install(t)
 	fake := startFakeESP(t)
-	env := append(fake.env, "OUTBOXD_PROVIDERS=resend,smtp")
+	env := slices.Concat(fake.env, []string{"OUTBOXD_PROVIDERS=resend,smtp"})
 	api, worker := in.start("api", env...), in.start("worker", env...)
 	for i, to := range []string{"a@example.org", "lost+1@fake.test", "429+1@fake.test"} {
 		mail := email(i)
