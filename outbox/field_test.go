@@ -2,13 +2,79 @@ package outbox_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers/providertest"
 )
+
+// F1: 5,000 concurrent deliveries through one adapter. What the provider accepts
+// is what was enqueued: nothing twice, nothing lost, no content under the key of
+// another.
+func TestF1ConcurrentDeliveries(t *testing.T) {
+	t.Parallel()
+	const perBatch, workers = 100, 50
+	batches := 50
+	if testing.Short() {
+		batches = 5
+	}
+	d := newDelivering(t)
+	d.provider.ForgetBodies()
+	ids := make(chan uuid.UUID, batches*perBatch)
+	for i := range batches {
+		s := submission(d.org, "")
+		for n := range perBatch {
+			m := s.Messages[0]
+			m.Subject = fmt.Sprintf("Mail %d", i*perBatch+n)
+			s.Messages = append(s.Messages, m)
+		}
+		s.Messages, s.Batch = s.Messages[1:], true
+		receipt, err := d.client.Enqueue(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range receipt.IDs {
+			ids <- id
+		}
+	}
+	close(ids)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for id := range ids {
+				if wait, err := d.deliverer.Deliver(context.Background(), id); wait != 0 || err != nil {
+					t.Errorf("%s waits %v, error %v", id, wait, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var got []string
+	for _, a := range d.provider.Accepted() {
+		got = append(got, a.Reference+" "+a.Subject)
+	}
+	slices.Sort(got)
+	rows, err := d.pool.Query(t.Context(), `SELECT a.provider_key::text || ' ' || c.subject
+		FROM outbox.emails e JOIN outbox.attempts a ON a.email_id = e.id
+			JOIN outbox.email_contents c ON c.email_id = e.id WHERE e.status = 'sent'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	if len(want) != batches*perBatch || !slices.Equal(got, want) {
+		t.Errorf("%d were enqueued, %d are sent, %d were accepted, and they differ", batches*perBatch, len(want), len(got))
+	}
+}
 
 // F8: however often others sweep and look while a send goes on, and whoever is
 // given its job: as long as its owner lives, it is left to its owner.

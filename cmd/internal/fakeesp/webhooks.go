@@ -81,7 +81,7 @@ func (p *poster) accepted(a providertest.Accepted) {
 	for _, to := range a.To {
 		for i, kind := range p.recipients.fate(to) {
 			e := providertest.Event{
-				Kind: kind, ID: rand.Text(), At: a.At.Add(time.Duration(i) * time.Second), Recipient: to, Message: a,
+				Kind: kind, ID: rand.Text(), At: a.At.Add(time.Duration(i) * time.Millisecond), Recipient: to, Message: a,
 			}
 			events = append(events, e)
 			for range p.copies - 1 {
