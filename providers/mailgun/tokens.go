@@ -16,9 +16,10 @@ const maxTokens = 100_000
 type tokens struct {
 	mu     sync.Mutex
 	bodies map[string]body
-	// order is a ring of the tokens, the oldest at next once it is full.
+	// order is a ring of the tokens, the oldest at next once there are limit.
 	order []string
 	next  int
+	limit int
 }
 
 type body struct {
@@ -27,7 +28,7 @@ type body struct {
 }
 
 func newTokens(limit int) *tokens {
-	return &tokens{bodies: map[string]body{}, order: make([]string, 0, limit)}
+	return &tokens{bodies: map[string]body{}, limit: limit}
 }
 
 // see reports false for a token that came with another body while its timestamp
@@ -47,7 +48,7 @@ func (t *tokens) see(token string, sum [sha256.Size]byte, now time.Time) bool {
 }
 
 func (t *tokens) remember(token string) {
-	if len(t.order) < cap(t.order) {
+	if len(t.order) < t.limit {
 		t.order = append(t.order, token)
 		return
 	}
