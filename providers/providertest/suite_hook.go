@@ -268,7 +268,7 @@ func CheckHookEvents(t *testing.T, events []providers.Event, err error) {
 		case len(e.Reference) > 256 || len(e.ProviderMessageID) > 256 || len(e.Recipient) > 320 || len(e.Detail) > 500:
 			t.Errorf("too long: %+v", e)
 		case !utf8.ValidString(texts) || strings.ContainsFunc(texts, unicode.IsControl):
-			t.Errorf("not printable: %+q", e)
+			t.Errorf("not printable: %q", texts)
 		case e.Permanent && e.Type != providers.EventBounced:
 			t.Errorf("permanent: %+v", e)
 		}
