@@ -97,7 +97,10 @@ func TestHookRotation(t *testing.T) {
 		}
 	}
 	for _, other := range []postmark.Credentials{
-		{User: "next", Password: credentials.Password}, {User: "postmark"}, {Password: next.Password}, {},
+		{User: "next", Password: credentials.Password},
+		{User: "postmark"},
+		{Password: next.Password},
+		{},
 		{User: "postmark", Password: credentials.Password + " "},
 	} {
 		if _, err := h.ParseEvents(t.Context(), login(other), body, noon); !errors.Is(err, providers.ErrUnverified) {

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -108,9 +109,7 @@ func (s *sns) envelope(changes map[string]string) map[string]string {
 		"Timestamp": noon.Format("2006-01-02T15:04:05.000Z"), "SignatureVersion": "2", "SigningCertURL": certificateURL,
 		"UnsubscribeURL": origin + "/?Action=Unsubscribe",
 	}
-	for name, value := range changes {
-		m[name] = value
-	}
+	maps.Copy(m, changes)
 	return m
 }
 

@@ -35,7 +35,7 @@ func TestHooks(t *testing.T) {
 	}
 	secret := providertest.NewResendWebhooks().Secret
 	for want, environ := range map[string][]string{
-		"":         nil,
+		"":         {"RESEND_WEBHOOK_SECRET=", "POSTMARK_WEBHOOK_PASSWORD=", "SES_SNS_TOPIC_ARN="}, // as compose files set them
 		"sendgrid": {"SENDGRID_WEBHOOK_PUBLIC_KEY=" + key + "," + key},
 		"resend":   {"RESEND_WEBHOOK_SECRET=" + secret + ", " + secret},
 		"postmark": {"POSTMARK_WEBHOOK_USER=u", "POSTMARK_WEBHOOK_PASSWORD=0123456789abcdef"},
