@@ -138,12 +138,39 @@ func TestHookAgreesWithSendGrid(t *testing.T) {
 	}
 }
 
+// There is one way to write a signature: bits of the last character that no byte
+// is made of are not ignored.
+func TestHookSignatureIsCanonical(t *testing.T) {
+	t.Parallel()
+	webhooks := newWebhooks(t)
+	h := newHook(t, webhooks)
+	body := []byte("[]")
+	header := sign(t, webhooks.Key, body, noon)
+	for !strings.HasSuffix(header.Get(eventwebhook.VerificationHTTPHeader), "=") {
+		header = sign(t, webhooks.Key, body, noon) // of another length
+	}
+	signature := header.Get(eventwebhook.VerificationHTTPHeader)
+	last := len(strings.TrimRight(signature, "=")) - 1
+	changed := []byte(signature)
+	changed[last] = next(changed[last])
+	header.Set(eventwebhook.VerificationHTTPHeader, string(changed))
+	if _, err := h.ParseEvents(t.Context(), header, body, noon); !errors.Is(err, providers.ErrUnverified) {
+		t.Errorf("%s for %s: %v", changed, signature, err)
+	}
+}
+
+// next returns the character of base64 after c.
+func next(c byte) byte {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	return alphabet[strings.IndexByte(alphabet, c)+1]
+}
+
 func TestHookRotation(t *testing.T) {
 	t.Parallel()
-	old, next, other := newWebhooks(t), newWebhooks(t), newWebhooks(t)
-	h := newHook(t, old, next)
+	old, recent, other := newWebhooks(t), newWebhooks(t), newWebhooks(t)
+	h := newHook(t, old, recent)
 	body := []byte("[]")
-	for _, known := range []providertest.SendGridWebhooks{old, next} {
+	for _, known := range []providertest.SendGridWebhooks{old, recent} {
 		if _, err := h.ParseEvents(t.Context(), sign(t, known.Key, body, noon), body, noon); err != nil {
 			t.Error(err)
 		}

@@ -45,8 +45,9 @@ type sns struct {
 	providertest.SESWebhooks
 	client *http.Client
 
-	mu   sync.Mutex
-	gets []string
+	mu    sync.Mutex
+	gets  []string
+	dials []string
 	// answer replaces the one to a GET.
 	answer http.HandlerFunc
 }
@@ -63,7 +64,10 @@ func newSNS(t testing.TB) *sns {
 	s.client = server.Client()
 	transport := s.client.Transport.(*http.Transport)
 	transport.TLSClientConfig.ServerName = "example.com" // the test server's name
-	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		s.mu.Lock()
+		s.dials = append(s.dials, address)
+		s.mu.Unlock()
 		return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
 	}
 	t.Cleanup(s.client.CloseIdleConnections)
@@ -90,6 +94,18 @@ func (s *sns) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.gets)
+}
+
+// checkDials checks that nobody but SNS was called, and only with TLS.
+func (s *sns) checkDials(t *testing.T, name string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, address := range s.dials {
+		if address != "sns.us-east-1.amazonaws.com:443" {
+			t.Errorf("%s: called %s", name, address)
+		}
+	}
 }
 
 func (s *sns) hook(t testing.TB) *ses.Hook {
@@ -235,6 +251,13 @@ func TestHookSignatures(t *testing.T) {
 	if got := s.requests(); !slices.Equal(got, []string{"GET " + certificateURL}) {
 		t.Errorf("fetched %v, want the certificate once", got)
 	}
+	// Bits of the last character that no byte is made of are not ignored.
+	body := s.sign(t, s.envelope(nil))
+	at := bytes.Index(body, []byte(`==","SignatureVersion`)) - 1
+	body[at]++
+	if _, err := h.ParseEvents(t.Context(), nil, body, noon); !errors.Is(err, providers.ErrUnverified) {
+		t.Errorf("another last character: %v", err)
+	}
 }
 
 // What must not be taken for SNS', whoever signed it. Nothing is fetched from
@@ -281,6 +304,7 @@ func TestHookRefuses(t *testing.T) {
 	if _, err := s.hook(t).ParseEvents(t.Context(), raw, []byte(`{"eventType":"Send"}`), noon); !errors.Is(err, providers.ErrUnverified) {
 		t.Errorf("raw message delivery: %v", err)
 	}
+	s.checkDials(t, "refused messages")
 	// Signed with a key that is not the certificate's.
 	other := newSNS(t)
 	if _, err := s.hook(t).ParseEvents(t.Context(), nil, other.sign(t, s.envelope(nil)), noon); !errors.Is(err, providers.ErrUnverified) {
@@ -354,6 +378,7 @@ func TestHookRefusesToSubscribe(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "a-secret-token") {
 			t.Errorf("%s: the error shows the token: %v", name, err)
 		}
+		s.checkDials(t, name)
 		if got := s.requests()[1:]; len(got) != c.gets {
 			t.Errorf("%s: fetched %v", name, got)
 		}
