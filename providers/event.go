@@ -11,8 +11,10 @@ import (
 // by requests of their own to an address of ours.
 type Hook interface {
 	// ParseEvents verifies a request and returns what it reports, in the order
-	// of the request. An error is [ErrUnverified], or says that the request is
-	// from the provider and cannot be understood; then nothing of it counts.
+	// of the request; there may be nothing in it that concerns a message. An
+	// error is [ErrUnverified] or [ErrHookUnavailable], or says that the request
+	// is from the provider and cannot be understood; then nothing of it counts.
+	// No error quotes a secret or the request.
 	//
 	// body is the raw body, which is what is signed. Requests that are signed
 	// for a time more than five minutes from now are refused. ctx bounds what
@@ -23,6 +25,11 @@ type Hook interface {
 // ErrUnverified means that a request is not proven to be from the provider: a
 // signature is missing or wrong, or too old.
 var ErrUnverified = errors.New("the request is not proven to be from the provider")
+
+// ErrHookUnavailable means that nothing is known about a request yet, because
+// what verifies or answers it cannot be fetched. The provider should post it
+// again, which it does after a 5xx and as a rule not after a 4xx.
+var ErrHookUnavailable = errors.New("what verifies or answers the request cannot be fetched now")
 
 // HookWindow is how far the time that a request is signed for may be from now.
 const HookWindow = 5 * time.Minute
@@ -38,7 +45,9 @@ type Event struct {
 	// [Receipt], where the event carries it.
 	ProviderMessageID string
 
-	// Recipient is the address that the event is about; empty: all of them.
+	// Recipient is the address that the event is about. When it is empty, the
+	// event is about the message as a whole, or about one of several recipients
+	// and the provider does not say which.
 	Recipient string
 	// OccurredAt is when it happened by the provider's clock.
 	OccurredAt time.Time

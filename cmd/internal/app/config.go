@@ -74,12 +74,16 @@ type SendGridConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
 	Sandbox bool   `env:"SANDBOX"`
+
+	WebhookPublicKeys []string `env:"WEBHOOK_PUBLIC_KEY"`
 }
 
 // ResendConfig configures the provider resend.
 type ResendConfig struct {
 	APIKey  string `env:"API_KEY"`
 	BaseURL string `env:"BASE_URL"`
+
+	WebhookSecrets []string `env:"WEBHOOK_SECRET"`
 }
 
 // PostmarkConfig configures the provider postmark.
@@ -88,6 +92,9 @@ type PostmarkConfig struct {
 	BaseURL       string `env:"BASE_URL"`
 	MessageStream string `env:"MESSAGE_STREAM"`
 	Sandbox       bool   `env:"SANDBOX"`
+
+	WebhookUsers     []string `env:"WEBHOOK_USER"`
+	WebhookPasswords []string `env:"WEBHOOK_PASSWORD"`
 }
 
 // MailgunConfig configures the provider mailgun.
@@ -96,6 +103,8 @@ type MailgunConfig struct {
 	Domain  string `env:"DOMAIN"`
 	BaseURL string `env:"BASE_URL"`
 	Sandbox bool   `env:"SANDBOX"`
+
+	WebhookSigningKeys []string `env:"WEBHOOK_SIGNING_KEY"`
 }
 
 // SESConfig configures the provider ses. Its credentials are those that AWS
@@ -104,6 +113,9 @@ type SESConfig struct {
 	Region           string `env:"AWS_REGION"`
 	EndpointURL      string `env:"SES_ENDPOINT_URL"`
 	ConfigurationSet string `env:"SES_CONFIGURATION_SET"`
+
+	TopicARNs        []string `env:"SES_SNS_TOPIC_ARN"`
+	TopicEndpointURL string   `env:"SES_SNS_ENDPOINT_URL"`
 }
 
 // SMTPConfig configures the provider smtp.

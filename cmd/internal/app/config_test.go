@@ -152,7 +152,7 @@ func TestSESConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (SESConfig{Region: "eu-west-1", EndpointURL: "http://127.0.0.1:1", ConfigurationSet: "events"}); cfg.SES != want {
+	if want := (SESConfig{Region: "eu-west-1", EndpointURL: "http://127.0.0.1:1", ConfigurationSet: "events"}); !reflect.DeepEqual(cfg.SES, want) {
 		t.Errorf("config %+v, want %+v", cfg.SES, want)
 	}
 	made, err := cfg.newProviders()

@@ -63,19 +63,26 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com
   SENDGRID_SANDBOX             true: SendGrid checks mails and delivers none (false)
+  SENDGRID_WEBHOOK_PUBLIC_KEY  verifies SendGrid's events; this and those below: two, by comma, while one is changed
   RESEND_API_KEY               for the provider resend
   RESEND_BASE_URL              another host that speaks Resend's API
+  RESEND_WEBHOOK_SECRET        verifies Resend's events: whsec_...
   POSTMARK_SERVER_TOKEN        for the provider postmark: the token of a server, not of the account
   POSTMARK_BASE_URL            another host that speaks Postmark's API
   POSTMARK_MESSAGE_STREAM      the stream that mails go to (outbound)
   POSTMARK_SANDBOX             true: Postmark checks mails and delivers none; needs no token (false)
+  POSTMARK_WEBHOOK_USER        user in the URL that Postmark posts events to
+  POSTMARK_WEBHOOK_PASSWORD    its password, of 16 characters or more and no comma
   MAILGUN_API_KEY              for the provider mailgun; a sending key cannot search for mails in doubt
   MAILGUN_DOMAIN               the sending domain as Mailgun knows it, such as mg.example.com
   MAILGUN_BASE_URL             another Mailgun host, such as https://api.eu.mailgun.net
   MAILGUN_SANDBOX              true: Mailgun accepts mails and delivers none (false)
+  MAILGUN_WEBHOOK_SIGNING_KEY  verifies Mailgun's events; it is not an API key
   AWS_REGION                   for the provider ses; credentials are found as AWS programs do
   SES_CONFIGURATION_SET        publishes the events of emails sent through SES
   SES_ENDPOINT_URL             another host that speaks SES's API
+  SES_SNS_TOPIC_ARN            the topic that SES publishes events to
+  SES_SNS_ENDPOINT_URL         another host that has SNS' certificates, for tests
   SMTP_URL                     for the provider smtp: smtp://user:password@host:587?tls=required|none|implicit
   OUTBOXD_SMTP_FINAL_TIMEOUT   how long to wait for the reply to a mail's last byte (10m)
   OUTBOXD_MAILGUN_RATE         at most so many emails by all workers: 100/s, 600/m or 5000/h (no bound)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	certificatePath = "/fake/sns-certificate.pem"
+	certificatePath = "/SimpleNotificationService-fake.pem"
 	confirmPath     = "/fake/sns-confirm"
 
 	// maxScript bounds a script that is posted.

@@ -126,6 +126,7 @@ func (s *Server) connect() (err error) {
 	s.smtp.Respond(s.respondSMTP)
 	s.http.Handle("/{$}", s.pages())
 	s.http.Handle("/fake/", s.pages())
+	s.http.Handle(certificatePath, s.pages()) // where the hook of SES looks for one
 	return nil
 }
 

@@ -107,5 +107,5 @@ func mailgunHooks(string) (providertest.Webhooks, []string, error) {
 
 func sesHooks(url string) (providertest.Webhooks, []string, error) {
 	s, err := providertest.NewSESWebhooks(url + certificatePath)
-	return s, []string{"SES_SNS_TOPIC_ARN=" + s.TopicARN}, err
+	return s, []string{"SES_SNS_TOPIC_ARN=" + s.TopicARN, "SES_SNS_ENDPOINT_URL=" + url}, err
 }

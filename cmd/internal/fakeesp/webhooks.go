@@ -142,7 +142,9 @@ func (p *poster) report(ctx context.Context, events []providertest.Event) {
 	if ses, ok := hooks.(providertest.SESWebhooks); ok && !p.prepared {
 		p.prepared = true
 		var confirm providertest.Webhook
-		confirm, err = ses.Confirm(p.confirmURL, time.Now())
+		confirm, err = ses.Confirm(p.confirmURL+"?"+url.Values{
+			"Action": {"ConfirmSubscription"}, "TopicArn": {ses.TopicARN},
+		}.Encode(), time.Now())
 		requests = append([]providertest.Webhook{confirm}, requests...)
 	}
 	if err != nil {
