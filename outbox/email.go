@@ -158,8 +158,8 @@ type Email struct {
 	// ended as suppressed those that it ended for.
 	SuppressedRecipients []string
 	CreatedAt            time.Time
-	NextAttemptAt     time.Time
-	EndedAt           time.Time
+	NextAttemptAt        time.Time
+	EndedAt              time.Time
 	// Message is what was submitted. Its content is empty once the retention
 	// period is over; attachments are not loaded.
 	Message  Message
