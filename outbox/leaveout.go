@@ -63,7 +63,7 @@ func (d *delivery) newlyLeftOut() (leftOut []string, news []Suppression) {
 			news = append(news, Suppression{Address: address, Reason: d.suppressed[address]})
 		}
 	}
-	return slices.Concat([]string{}, d.leftOut), news
+	return append([]string{}, d.leftOut...), news
 }
 
 func bareAddresses(list []providers.Address) []string {
