@@ -79,6 +79,13 @@ func (s *server) routes() http.Handler {
 	r.Post("/emails/{id}/cancel", s.keyed(scopeSend, changeEmail(s.cancelEmail)))
 	r.Post("/emails/{id}/retry", s.keyed(scopeAdmin, changeEmail(s.retryEmail)))
 	r.Post("/emails/{id}/resolve", s.keyed(scopeAdmin, changeEmail(s.resolveEmail)))
+
+	r.Get("/suppressions", s.keyed(scopeAdmin, s.listSuppressions))
+	r.Post("/suppressions", s.keyed(scopeAdmin, s.addSuppression))
+	r.Delete("/suppressions/{address}", s.keyed(scopeAdmin, s.deleteSuppression))
+
+	r.Get("/unsubscribe/{token}", s.page(s.askToUnsubscribe))
+	r.Post("/unsubscribe/{token}", s.page(s.unsubscribe))
 	return r
 }
 

@@ -42,6 +42,8 @@ type emailRequest struct {
 	OnUnknown   string       `json:"on_unknown"`
 	Priority    string       `json:"priority"`
 	Provider    string       `json:"provider"`
+
+	ListUnsubscribe bool `json:"list_unsubscribe"`
 }
 
 type attachment struct {
@@ -69,6 +71,7 @@ func (e *emailRequest) message() (outbox.Message, error) {
 		Headers: e.Headers, Tags: e.Tags, Metadata: e.Metadata,
 		ScheduledAt: time.Time(e.ScheduledAt), ExpiresAt: time.Time(e.ExpiresAt),
 		OnUnknown: outbox.Policy(e.OnUnknown), Priority: outbox.Priority(e.Priority), Provider: e.Provider,
+		ListUnsubscribe: e.ListUnsubscribe,
 	}
 	for i, a := range e.Attachments {
 		field := fmt.Sprintf("attachments[%d].", i)

@@ -58,6 +58,10 @@ func badBodies() []string {
 		added("tags", many(51, `{"name":"a","value":"b"}`)), added("metadata", "{"+members(51)+"}"), added("metadata", `{"":"a"}`), added("metadata", `{"a\tb":"a"}`),
 		added("metadata", `{"`+strings.Repeat("é", 129)+`":"`+strings.Repeat("é", 1001)+`"}`), added("attachments", many(101, `{"filename":"a","content":""}`)),
 		added("on_unknown", `"resend"`), added("priority", `"High"`), added("provider", `"a\nb"`), added("provider", `"`+strings.Repeat("a", 257)+`"`),
+		added("list_unsubscribe", `"true"`), added("list_unsubscribe", `1`), added("list_unsubscribe", `[]`), added("list_unsubscribe", `{}`),
+		added("list_unsubscribe", `true,"cc":"a@example.com"`), added("list_unsubscribe", `true,"bcc":["a@example.com","b@example.com"]`),
+		added("list_unsubscribe", `true,"headers":{"list-UNSUBSCRIBE":"<https://example.com>"}`),
+		added("list_unsubscribe", `true,"headers":{"List-Unsubscribe-Post":"x","List-Unsubscribe":"y"},"cc":"jane@example.org"`),
 		// Everything at once.
 		`{"from":"nobody","to":["a..b@example.com","a@b",">"],"subject":"","headers":{"To":"a","X\n":"b"},"tags":[{"name":"!","value":"!"}],"priority":"x"}`,
 	}

@@ -53,7 +53,7 @@ func newDoors(t *testing.T, org api.Org) *doors {
 		t.Fatal(err)
 	}
 	var err error
-	if d.client, err = outbox.NewClient(nil, outbox.Config{}); err != nil {
+	if d.client, err = outbox.NewClient(nil, outbox.Config{PublicURL: publicURL}); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -238,7 +238,7 @@ func anyWireMessage(t *rapid.T) outbox.Message {
 	if len(m.Attachments) > 0 {
 		m.Attachments[0].ContentID = rapid.SampledFrom([]string{"", "logo"}).Draw(t, "content_id")
 	}
-	return m
+	return forOne(m)
 }
 
 // One key space: what one door stored under a key, the others replay, and

@@ -183,6 +183,7 @@ type emailSummary struct {
 	OnUnknown         *string           `json:"on_unknown"`
 	Priority          outbox.Priority   `json:"priority"`
 	ExpiresAt         *time.Time        `json:"expires_at"`
+	ListUnsubscribe   bool              `json:"list_unsubscribe"`
 	NextAttemptAt     *time.Time        `json:"next_attempt_at"`
 	EndedAt           *time.Time        `json:"ended_at"`
 }
@@ -190,13 +191,14 @@ type emailSummary struct {
 // emailDetail is one email with its content and attempts.
 type emailDetail struct {
 	emailSummary
-	HTML               *string         `json:"html"`
-	Text               *string         `json:"text"`
-	RepeatedRecipients []string        `json:"repeated_recipients"`
-	MessageID          *string         `json:"message_id"`
-	Provider           *string         `json:"provider"`
-	Attempts           []attemptDetail `json:"attempts"`
-	Events             []eventDetail   `json:"events"`
+	HTML                 *string         `json:"html"`
+	Text                 *string         `json:"text"`
+	RepeatedRecipients   []string        `json:"repeated_recipients"`
+	SuppressedRecipients []string        `json:"suppressed_recipients"`
+	MessageID            *string         `json:"message_id"`
+	Provider             *string         `json:"provider"`
+	Attempts             []attemptDetail `json:"attempts"`
+	Events               []eventDetail   `json:"events"`
 }
 
 type eventDetail struct {
@@ -234,7 +236,7 @@ func emailSummaryOf(e *outbox.Email) emailSummary {
 		CreatedAt: e.CreatedAt.UTC(), ScheduledAt: orNull(m.ScheduledAt), LastEvent: string(e.Status),
 		Tags: orEmpty(m.Tags), Status: e.Status, Reason: orNull(e.Reason), ReasonDetail: orNull(e.ReasonDetail),
 		PossibleDuplicate: e.PossibleDuplicate, Metadata: m.Metadata, OnUnknown: orNull(string(m.OnUnknown)),
-		Priority: m.Priority, ExpiresAt: orNull(m.ExpiresAt),
+		Priority: m.Priority, ExpiresAt: orNull(m.ExpiresAt), ListUnsubscribe: m.ListUnsubscribe,
 		NextAttemptAt: orNull(e.NextAttemptAt), EndedAt: orNull(e.EndedAt),
 	}
 }
@@ -243,9 +245,10 @@ func emailDetailOf(e *outbox.Email) emailDetail {
 	d := emailDetail{
 		emailSummary: emailSummaryOf(e),
 		HTML:         orNull(e.Message.HTML), Text: orNull(e.Message.Text),
-		RepeatedRecipients: orEmpty(e.Message.RepeatedRecipients()),
-		Provider:           orNull(e.Message.Provider),
-		Attempts:           make([]attemptDetail, len(e.Attempts)), Events: make([]eventDetail, len(e.Events)),
+		RepeatedRecipients:   orEmpty(e.Message.RepeatedRecipients()),
+		SuppressedRecipients: orEmpty(e.SuppressedRecipients),
+		Provider:             orNull(e.Message.Provider),
+		Attempts:             make([]attemptDetail, len(e.Attempts)), Events: make([]eventDetail, len(e.Events)),
 	}
 	for i, a := range e.Attempts {
 		d.Attempts[i] = attemptDetail{

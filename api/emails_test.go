@@ -36,10 +36,13 @@ func (relay) Capabilities() providers.Capabilities { return providers.Capabiliti
 
 func (relay) Render(providers.Request) ([]byte, error) { return nil, nil }
 
+// publicURL is where recipients reach the API of these tests.
+const publicURL = "https://mail.example.com/"
+
 func newService(t *testing.T, org api.Org, key api.Key) *service {
 	t.Helper()
 	pool := testdb.New(t)
-	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}})
+	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +148,7 @@ func TestSendAndRead(t *testing.T) {
 		"tags": []any{map[string]any{"name": "kind", "value": "receipt"}}, "metadata": map[string]any{"order": "7"},
 		"status": "queued", "reason": nil, "reason_detail": nil, "possible_duplicate": false,
 		"on_unknown": "hold", "priority": "high", "provider": "smtp", "expires_at": nil, "next_attempt_at": nil,
+		"list_unsubscribe": false, "repeated_recipients": []any{}, "suppressed_recipients": []any{},
 		"ended_at": nil, "message_id": nil, "attempts": []any{}, "events": []any{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -82,6 +82,8 @@ func errorOf(err error) *Error {
 			"The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes.")
 	case errors.Is(err, outbox.ErrNotFound):
 		return problem(errNotFound.StatusCode, errNotFound.Name, errNotFound.Message)
+	case errors.Is(err, outbox.ErrNotSuppressed):
+		return problem(http.StatusNotFound, "not_found", "This address is not suppressed.")
 	case errors.Is(err, outbox.ErrIdempotencyKeyReused):
 		return problem(http.StatusUnprocessableEntity, "invalid_idempotent_request",
 			"This idempotency key was used for another request. Use a new key, or repeat the first request unchanged.")

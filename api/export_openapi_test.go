@@ -14,6 +14,8 @@ var RequestTypes = map[string]any{
 	"Attachment":   attachment{},
 	"UpdateEmail":  updateRequest{},
 	"ResolveEmail": resolveRequest{},
+
+	"AddSuppression": suppressionRequest{},
 }
 
 // AnswerTypes are the types that answers are written from, by their schema.
@@ -27,4 +29,8 @@ var AnswerTypes = map[string]any{
 	"Error":          Error{},
 	"FieldError":     outbox.FieldError{},
 	"Tag":            outbox.Tag{},
+
+	"Suppression":        suppressionAnswer{},
+	"SuppressionList":    listAnswer{},
+	"DeletedSuppression": deletedSuppression{},
 }

@@ -30,6 +30,7 @@ var bodies = []string{
 		`"tags":[{"name":"kind","value":"receipt"}],"metadata":{"order":"7","empty":""},` +
 		`"scheduled_at":"","expires_at":"2999-12-31T23:59:59.999999999+01:00",` +
 		`"on_unknown":"hold","priority":"high","provider":"smtp"}`,
+	added("list_unsubscribe", "true"), added("list_unsubscribe", "null"), added("list_unsubscribe", `"true"`),
 	attachment(`"aGk="`), attachment(`"aG\r\nk="`), attachment(`[104,105]`), attachment(`{"type":"Buffer","data":[0,255]}`),
 	// Silent repairs: a file that is cut short or lost is refused.
 	attachment(`[104,null]`), attachment(`[256]`), attachment(`[1.5]`), attachment(`[-1]`), attachment(`null`),
@@ -147,7 +148,7 @@ func wire(t *testing.T, m outbox.Message) []byte {
 	body := map[string]any{
 		"from": m.From, "to": m.To, "cc": m.Cc, "bcc": m.Bcc, "reply_to": m.ReplyTo,
 		"subject": m.Subject, "html": m.HTML, "text": m.Text, "headers": m.Headers, "metadata": m.Metadata,
-		"on_unknown": m.OnUnknown, "priority": m.Priority, "provider": m.Provider,
+		"on_unknown": m.OnUnknown, "priority": m.Priority, "provider": m.Provider, "list_unsubscribe": m.ListUnsubscribe,
 	}
 	var files, tags []map[string]any
 	for _, a := range m.Attachments {

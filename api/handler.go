@@ -156,7 +156,7 @@ func tolerant(routes chi.Routes) func(http.Handler) http.Handler {
 	roots := sync.OnceValue(func() map[string]bool { return rootsOf(routes) })
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			chi.RouteContext(r.Context()).RoutePath = routePath(r.URL.Path, roots())
+			chi.RouteContext(r.Context()).RoutePath = routePath(r.URL.EscapedPath(), roots())
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -172,9 +172,10 @@ func rootsOf(routes chi.Routes) map[string]bool {
 	return roots
 }
 
-// routePath cleans a path and leaves out what stands before the first segment
-// that is a root. What follows that segment is never skipped, so a path that
-// begins like a route is that route or none.
+// routePath cleans an escaped path, in which a slash that belongs to a name is no
+// separator, and leaves out what stands before the first segment that is a root.
+// What follows that segment is never skipped, so a path that begins like a route
+// is that route or none.
 func routePath(requested string, roots map[string]bool) string {
 	clean := path.Clean("/" + requested)
 	for rest := clean; rest != ""; {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -74,6 +75,20 @@ func CreateOrg(ctx context.Context, pool *pgxpool.Pool, org Org) (uuid.UUID, err
 	}
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("create org: %w", err)
+	}
+	return id, nil
+}
+
+const sqlFindOrg = `SELECT id FROM outbox.orgs WHERE name = $1`
+
+// FindOrg returns the id of the org of that name.
+func FindOrg(ctx context.Context, pool *pgxpool.Pool, name string) (id uuid.UUID, err error) {
+	err = pool.QueryRow(ctx, sqlFindOrg, name).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return id, fmt.Errorf("there is no org %q: create it with `outboxctl org create`", name)
+	}
+	if err != nil {
+		return id, fmt.Errorf("find org: %w", err)
 	}
 	return id, nil
 }

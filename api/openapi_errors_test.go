@@ -36,18 +36,24 @@ func newErrorLab(t *testing.T) *errorLab {
 	}
 	hastyConfig := lab.pool.Config()
 	hastyConfig.ConnConfig.RuntimeParams["lock_timeout"] = "50ms"
-	nowhere, err := pgxpool.ParseConfig("postgres://127.0.0.1:1/nowhere?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
 	lab.hasty = lab.server(api.Config{Pool: lab.pool, Outbox: newOutbox(t, openPool(t, hastyConfig))})
 	lab.small = lab.server(api.Config{Pool: lab.pool, MaxBody: 8})
 	lab.failing = lab.server(api.Config{Pool: lab.pool, Ready: func(*http.Request) error { panic("a bug") }})
-	away := openPool(t, nowhere)
+	away := nowhere(t)
 	lab.cutOff = lab.server(api.Config{
 		Pool: away, Outbox: newOutbox(t, away), Ready: func(*http.Request) error { return errors.New("no database") },
 	})
 	return lab
+}
+
+// nowhere is a database that is away.
+func nowhere(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig("postgres://127.0.0.1:1/nowhere?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openPool(t, config)
 }
 
 func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
@@ -62,7 +68,14 @@ func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
 
 func newOutbox(t *testing.T, pool *pgxpool.Pool) *outbox.Client {
 	t.Helper()
-	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}})
+	return newOutboxAt(t, pool, publicURL)
+}
+
+// newOutboxAt is one whose recipients reach the API at the address; empty: they
+// do not.
+func newOutboxAt(t *testing.T, pool *pgxpool.Pool, address string) *outbox.Client {
+	t.Helper()
+	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: address})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +120,8 @@ type request struct {
 
 func (l *errorLab) request(op described) request {
 	r := request{described: op, id: l.newEmailFor(op)}
-	r.path = strings.NewReplacer("{id}", r.id, "{provider}", "lab").Replace(op.path)
-	for _, name := range []string{"short", "two", "later", "accepted"} {
+	r.path = l.pathOf(op, r.id)
+	for _, name := range []string{"short", "two", "later", "accepted", "asked"} {
 		if body, ok := op.bodies(l.t)[name]; ok {
 			r.body = body
 		}
@@ -160,7 +173,7 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"validation_error": func(l *errorLab, r request) answer {
 		r.path += "?limit=0"
 		if r.body != "" {
-			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result").Replace(r.body)
+			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result", `"address"`, `"addr"`).Replace(r.body)
 		}
 		return r.send(l.service)
 	},
@@ -188,7 +201,7 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 		return r.send(l.hasty, "Idempotency-Key", "held")
 	},
 	"not_found": func(l *errorLab, r request) answer {
-		r.path = strings.NewReplacer(r.id, "019a0000-0000-7000-8000-000000000000", "/lab", "/nobody").Replace(r.path)
+		r.path = strings.NewReplacer(r.id, "019a0000-0000-7000-8000-000000000000", "jane@", "nobody@", "/lab", "/nobody").Replace(r.path)
 		r.body = strings.ReplaceAll(r.body, r.id, "019a0000-0000-7000-8000-000000000000")
 		return r.send(l.service)
 	},

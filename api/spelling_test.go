@@ -75,6 +75,15 @@ func anyMessage(t *rapid.T) outbox.Message {
 	if rapid.Bool().Draw(t, "scheduled") {
 		m.ScheduledAt, m.ExpiresAt = at, at.Add(time.Hour)
 	}
+	m.ListUnsubscribe = rapid.Bool().Draw(t, "list_unsubscribe")
+	return forOne(m)
+}
+
+// forOne leaves the message one recipient, if it has a link for one.
+func forOne(m outbox.Message) outbox.Message {
+	if m.ListUnsubscribe {
+		m.To, m.Cc, m.Bcc = m.To[:1], nil, nil
+	}
 	return m
 }
 
@@ -109,6 +118,13 @@ func changeOnePlace(t *rapid.T, m *outbox.Message) string {
 		changes["filename"] = func() { a.Filename += "x" }
 		changes["content_type"] = func() { a.ContentType = "text/html" }
 		changes["content_id"] = func() { a.ContentID = "cid" }
+	}
+	if m.ListUnsubscribe { // for one recipient only
+		for _, more := range []string{"to", "order of to", "cc", "bcc", "a to that moved to a cc"} {
+			delete(changes, more)
+		}
+		changes["list_unsubscribe"] = func() { m.ListUnsubscribe = false }
+		changes["to"] = func() { m.To = []string{"other@example.com"} }
 	}
 	what := rapid.SampledFrom(slices.Sorted(maps.Keys(changes))).Draw(t, "change")
 	changes[what]()
@@ -177,6 +193,7 @@ func spell(t *rapid.T, m outbox.Message) string {
 	})
 	field("scheduled_at", m.ScheduledAt.IsZero(), `""`, func() { w.time(m.ScheduledAt) })
 	field("expires_at", m.ExpiresAt.IsZero(), `""`, func() { w.time(m.ExpiresAt) })
+	field("list_unsubscribe", !m.ListUnsubscribe, "false", func() { w.out.WriteString("true") })
 	w.object(members)
 	return w.out.String()
 }

@@ -105,6 +105,7 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_check(m jsonb)
 AS $function$
     SELECT outbox.enqueue_check_addresses(m) || outbox.enqueue_check_content(m) || outbox.enqueue_check_headers(m)
         || outbox.enqueue_check_attachments(m) || outbox.enqueue_check_labels(m) || outbox.enqueue_check_options(m)
+        || outbox.enqueue_check_unsubscribe(m)
 $function$
 
 
@@ -256,6 +257,25 @@ BEGIN
 END $function$
 
 
+CREATE OR REPLACE FUNCTION outbox.enqueue_check_unsubscribe(m jsonb)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    IF NOT (m -> 'list_unsubscribe')::boolean THEN
+        RETURN '[]';
+    END IF;
+    RETURN outbox.enqueue_error_if(
+            jsonb_array_length(m -> 'to') + jsonb_array_length(m -> 'cc') + jsonb_array_length(m -> 'bcc') <> 1,
+            'list_unsubscribe', 'needs exactly one recipient: the link is for one')
+        || outbox.enqueue_error_if(
+            EXISTS (SELECT FROM jsonb_object_keys(m -> 'headers') AS h (name)
+                WHERE outbox.enqueue_lower(h.name) IN ('list-unsubscribe', 'list-unsubscribe-post')),
+            'list_unsubscribe', 'cannot be combined with a List-Unsubscribe header of your own');
+END $function$
+
+
 CREATE OR REPLACE FUNCTION outbox.enqueue_claim(claim outbox.idempotency_keys)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -327,7 +347,7 @@ BEGIN
         "from": "string", "to": "strings", "cc": "strings", "bcc": "strings", "reply_to": "strings",
         "subject": "string", "html": "string", "text": "string", "headers": "dict", "metadata": "dict",
         "attachments": "attachments", "tags": "tags", "scheduled_at": "time", "expires_at": "time",
-        "on_unknown": "string", "priority": "string", "provider": "string"}'));
+        "on_unknown": "string", "priority": "string", "provider": "string", "list_unsubscribe": "boolean"}'));
     RETURN outbox.enqueue_normal(message);
 END $function$
 
@@ -444,6 +464,8 @@ BEGIN
     ELSIF kind IN ('string', 'time') AND jsonb_typeof(value) = 'string' THEN
         RETURN outbox.enqueue_error_if(kind = 'time' AND value <> '""' AND outbox.enqueue_time(value #>> '{}') IS NULL,
             field, 'must be a time in RFC 3339, such as 2026-01-31T09:30:00Z');
+    ELSIF kind = 'boolean' AND jsonb_typeof(value) = 'boolean' THEN
+        RETURN '[]';
     ELSIF kind = 'strings' AND jsonb_typeof(value) = 'string' THEN
         RETURN '[]';
     ELSIF kind IN ('strings', 'tags', 'attachments') AND jsonb_typeof(value) = 'array' THEN
@@ -616,7 +638,8 @@ BEGIN
         || outbox.enqueue_instant_field('expires_at', outbox.enqueue_time(m ->> 'expires_at'))
         || outbox.enqueue_optional_field('on_unknown', m ->> 'on_unknown')
         || outbox.enqueue_optional_field('priority', m ->> 'priority')
-        || outbox.enqueue_optional_field('provider', m ->> 'provider'));
+        || outbox.enqueue_optional_field('provider', m ->> 'provider')
+        || outbox.enqueue_optional_field('list_unsubscribe', nullif(m ->> 'list_unsubscribe', 'false')));
 END $function$
 
 
@@ -743,7 +766,8 @@ BEGIN
         'tags', outbox.enqueue_objects(message -> 'tags', '{name,value}'),
         'scheduled_at', nullif(message ->> 'scheduled_at', ''), 'expires_at', nullif(message ->> 'expires_at', ''),
         'on_unknown', coalesce(message ->> 'on_unknown', ''), 'priority', coalesce(message ->> 'priority', ''),
-        'provider', coalesce(message ->> 'provider', ''));
+        'provider', coalesce(message ->> 'provider', ''),
+        'list_unsubscribe', coalesce(message -> 'list_unsubscribe' = 'true', false));
 END $function$
 
 
@@ -895,11 +919,12 @@ AS $function$
 BEGIN
     INSERT INTO outbox.email_contents (
         email_id, org_id, from_address, to_addresses, cc_addresses, bcc_addresses, reply_to,
-        subject, html, text, headers, tags, metadata, recipients)
+        subject, html, text, headers, tags, metadata, recipients, list_unsubscribe)
     VALUES (
         email, org, m ->> 'from', m -> 'to', nullif(m -> 'cc', '[]'), nullif(m -> 'bcc', '[]'), nullif(m -> 'reply_to', '[]'),
         m ->> 'subject', nullif(m ->> 'html', ''), nullif(m ->> 'text', ''), nullif(m -> 'headers', '{}'),
-        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), outbox.enqueue_recipients(m));
+        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), outbox.enqueue_recipients(m),
+        (m -> 'list_unsubscribe')::boolean);
     INSERT INTO outbox.attachments (email_id, position, filename, content_type, content_id, content)
     SELECT email, n - 1, a.value ->> 'filename', nullif(a.value ->> 'content_type', ''), nullif(a.value ->> 'content_id', ''), f.content
     FROM jsonb_array_elements(m -> 'attachments') WITH ORDINALITY AS a (value, n)
@@ -1074,6 +1099,8 @@ TABLE email_contents
     tags jsonb
     metadata jsonb
     recipients text[] NOT NULL
+    list_unsubscribe boolean NOT NULL DEFAULT false
+    suppressed_recipients text[]
     email_contents_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     email_contents_pkey PRIMARY KEY (email_id)
     CREATE INDEX email_contents_recipients ON outbox.email_contents USING gin (recipients)
@@ -1252,6 +1279,24 @@ CASE
     WHEN (type = 'clicked'::text) THEN md5(detail)
     ELSE ''::text
 END))
+
+TABLE suppressions
+    org_id uuid NOT NULL
+    address text NOT NULL
+    reason text NOT NULL
+    detail text
+    email_id uuid
+    created_at timestamp with time zone NOT NULL DEFAULT now()
+    suppressions_address_check CHECK ((address <> ''::text))
+    suppressions_pkey PRIMARY KEY (org_id, address)
+    suppressions_reason_check CHECK ((reason = ANY (ARRAY['hard_bounce'::text, 'complaint'::text, 'unsubscribe'::text, 'manual'::text])))
+
+TABLE unsubscribe_secrets
+    id smallint NOT NULL
+    secret bytea NOT NULL
+    used_from timestamp with time zone NOT NULL
+    unsubscribe_secrets_pkey PRIMARY KEY (id)
+    unsubscribe_secrets_secret_check CHECK ((octet_length(secret) = 32))
 
 TABLE workers
     id text NOT NULL

@@ -94,6 +94,10 @@ func hasControl(s string) bool {
 	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) || strings.ContainsAny(s, "\u2028\u2029")
 }
 
+// normalized is an address as it is compared and searched by: bare and in lower
+// case. Its domain is in ASCII already.
+func normalized(address providers.Address) string { return strings.ToLower(address.Email) }
+
 // searchable returns the bare recipients in lower case, each once.
 func (m *Message) searchable() []string {
 	var found []string
@@ -103,8 +107,8 @@ func (m *Message) searchable() []string {
 			if err != nil {
 				continue
 			}
-			if lower := strings.ToLower(address.Email); !slices.Contains(found, lower) {
-				found = append(found, lower)
+			if bare := normalized(address); !slices.Contains(found, bare) {
+				found = append(found, bare)
 			}
 		}
 	}

@@ -22,19 +22,27 @@ type beginning struct {
 	date        time.Time
 	budget      time.Duration
 	payloadHash [sha256.Size]byte
+	// recipients are sent to, unless one of them is suppressed by then.
+	recipients []string
+	// without is who is left out; nil: the same as by the attempt before.
+	without []string
+	// announced are those of them that the attempt before did not leave out.
+	announced []Suppression
 }
 
 // sqlBegin commits the intent to send. The email row is the fence: it must
 // still have the number of attempts that the worker read, and be waiting, so
 // of two workers with the same job exactly one begins. The email leaves its
 // waiting status in the same statement, so a cancel either comes first or
-// comes too late. An attempt that follows one whose outcome stayed unknown may
-// make the email arrive twice, and says so.
+// comes too late. So does a suppression. An attempt that follows one whose outcome
+// stayed unknown may make the email arrive twice, and says so. Who is left out is
+// kept with the beginning: a replay renders the same, whoever is suppressed by
+// then.
 const sqlBegin = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],
-        $6::timestamptz[], $7::interval[], $8::bytea[])
-        AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256)
+        $6::timestamptz[], $7::interval[], $8::bytea[], $9::text[], $10::text[])
+        AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256, recipients, left_out)
 ), begun AS (
     UPDATE outbox.emails e
     SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL,
@@ -42,7 +50,18 @@ WITH input AS (
     FROM input i
     WHERE e.id = i.email_id AND e.attempts = i.number - 1 AND e.status IN ('queued', 'scheduled')
         AND (e.expires_at IS NULL OR e.expires_at > now())
+        AND NOT EXISTS (
+            SELECT FROM outbox.suppressions s WHERE s.org_id = e.org_id AND s.address = ANY (i.recipients::text[]))
     RETURNING e.id, e.possible_duplicate
+), left_out AS (
+    UPDATE outbox.email_contents c SET suppressed_recipients = nullif(i.left_out, '{}')::text[]
+    FROM input i JOIN begun b ON b.id = i.email_id
+    WHERE c.email_id = i.email_id AND i.left_out IS NOT NULL
+), suppressed AS (
+    INSERT INTO outbox.events (id, email_id, type, recipient, detail, occurred_at)
+    SELECT s.id, s.email_id, 'suppressed', s.recipient, s.reason, now()
+    FROM unnest($11::uuid[], $12::uuid[], $13::text[], $14::text[]) AS s (id, email_id, recipient, reason)
+        JOIN begun b ON b.id = s.email_id
 )
 INSERT INTO outbox.attempts (
     email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256, possible_duplicate)
@@ -57,11 +76,20 @@ func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (map[uuid
 	n := len(batch)
 	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
 	workers, dates, budgets, hashes := make([]string, n), make([]time.Time, n), make([]time.Duration, n), make([][]byte, n)
+	recipients, leftOut := make([]string, n), make([]*string, n)
+	var suppressed suppressedEvents
 	for i, b := range batch {
 		emails[i], numbers[i], providers[i], keys[i] = b.email, b.number, b.provider, b.key
 		workers[i], dates[i], budgets[i], hashes[i] = b.worker, b.date, b.budget, b.payloadHash[:]
+		recipients[i] = textArray(b.recipients)
+		if b.without != nil {
+			array := textArray(b.without)
+			leftOut[i] = &array
+		}
+		suppressed.add(b.email, b.announced)
 	}
-	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes)
+	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes,
+		recipients, leftOut, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons)
 	if err != nil {
 		return nil, fmt.Errorf("begin attempt: %w", err)
 	}
@@ -175,13 +203,26 @@ func collectIDs(rows pgx.Rows, doing string) (map[uuid.UUID]bool, error) {
 // or the email has ended meanwhile. No attempt will show why one failed, so an
 // event does.
 const sqlEnd = `
-WITH ended AS (
+WITH ended AS (` + endedSQL + `)
+INSERT INTO outbox.events (id, email_id, type, detail, occurred_at)
+SELECT $6, id, status, concat_ws(': ', reason, reason_detail), now() FROM ended WHERE reason IS NOT NULL`
+
+const endedSQL = `
     UPDATE outbox.emails e
     SET status = CASE WHEN ` + hasUnknownSQL + ` THEN 'failed' ELSE $2 END,
         reason = CASE WHEN ` + hasUnknownSQL + ` THEN 'outcome_unknown' ELSE nullif($3, '') END,
         reason_detail = nullif($4, ''), next_attempt_at = NULL, ended_at = now()
     WHERE e.id = $1 AND e.attempts = $5 AND e.status IN ('queued', 'scheduled')
     RETURNING e.id, e.status, e.reason, e.reason_detail
+`
+
+// sqlEndSuppressed ends an email that nobody is left of, in the way of sqlEnd.
+const sqlEndSuppressed = `
+WITH ended AS (` + endedSQL + `), left_out AS (
+    UPDATE outbox.email_contents c SET suppressed_recipients = $6
+    FROM ended WHERE c.email_id = ended.id
 )
-INSERT INTO outbox.events (id, email_id, type, detail, occurred_at)
-SELECT $6, id, status, concat_ws(': ', reason, reason_detail), now() FROM ended WHERE reason IS NOT NULL`
+INSERT INTO outbox.events (id, email_id, type, recipient, detail, occurred_at)
+SELECT s.id, s.email_id, 'suppressed', s.recipient, s.reason, now()
+FROM unnest($7::uuid[], $8::uuid[], $9::text[], $10::text[]) AS s (id, email_id, recipient, reason)
+    JOIN ended ON ended.id = s.email_id`

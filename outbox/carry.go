@@ -48,20 +48,32 @@ func namesOf(list []providers.Provider) []string {
 	return names
 }
 
+// foresight is what a client knows of the workers that will deliver.
+type foresight struct {
+	providers []providers.Provider // nil: nothing
+	publicURL string
+}
+
 // carriable refuses a message that none of the providers can carry: the sender
 // learns it from the answer, and not from an email that failed. It renders the
 // message, so that no rule is written down a second time.
-func carriable(m *Message, now time.Time, list []providers.Provider) error {
-	if list == nil {
+func (f foresight) carriable(m *Message, now time.Time) error {
+	if m.ListUnsubscribe && f.publicURL == "" {
+		return errNoPublicURL
+	}
+	if f.providers == nil {
 		return nil
 	}
-	list, err := pinned(list, m.Provider)
+	list, err := pinned(f.providers, m.Provider)
 	if err != nil {
 		return err
 	}
 	composed, err := m.parse()
 	if err != nil {
 		return err
+	}
+	if m.ListUnsubscribe {
+		composed.Headers = append(composed.Headers, unsubscribeHeaders(f.publicURL, longestToken)...)
 	}
 	request := providers.Request{Key: newID().String(), Date: now, Message: composed}
 	var errs fieldErrors

@@ -42,6 +42,15 @@ type Config struct {
 	// for that, and such an email fails before its first attempt.
 	Providers []providers.Provider
 
+	// PublicURL is where recipients reach the HTTP API, such as
+	// https://mail.example.com. Empty: a message with ListUnsubscribe is refused.
+	// Workers need the same.
+	PublicURL string
+
+	// SuppressOn says which of the reasons that providers report suppress the
+	// recipient: [DefaultSuppressOn] if it is nil, none if it is empty.
+	SuppressOn []SuppressionReason
+
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -63,6 +72,9 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	cfg.IdempotencyTTL = cmp.Or(cfg.IdempotencyTTL, DefaultIdempotencyTTL)
 	if cfg.IdempotencyTTL < 24*time.Hour {
 		return nil, fmt.Errorf("IdempotencyTTL is %v, must be at least 24h: shorter than clients retry", cfg.IdempotencyTTL)
+	}
+	if cfg.SuppressOn == nil {
+		cfg.SuppressOn = DefaultSuppressOn
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

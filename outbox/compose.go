@@ -4,18 +4,34 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/outboxd/outboxd/providers"
 )
 
-// compose checks a message and parses it. Messages that came through SQL are
-// checked here for the first time in depth.
-func (m *Message) compose() (providers.Message, error) {
+// compose checks the message and parses it. One that came through SQL is checked
+// here for the first time in depth, so an error may be a [refusalError]. For the
+// same email and secret the result is the same.
+func (d *delivery) compose(publicURL string) (providers.Message, error) {
+	m := &d.Message
 	if err := m.Validate(); err != nil {
+		return providers.Message{}, &refusalError{err}
+	}
+	out, err := m.parse()
+	if err != nil {
+		return providers.Message{}, &refusalError{err}
+	}
+	if !m.ListUnsubscribe {
+		return out, nil
+	}
+	if publicURL == "" {
+		return providers.Message{}, &refusalError{errNoPublicURL}
+	}
+	token, err := d.secret.seal(unsubscribing{d.Org, d.ID, normalized(out.To[0])})
+	if err != nil {
 		return providers.Message{}, err
 	}
-	return m.parse()
+	out.Headers = append(out.Headers, unsubscribeHeaders(publicURL, token)...)
+	return out, nil
 }
 
 // parse brings a valid message into the form that adapters render.
@@ -58,8 +74,8 @@ func parseList(addresses []string, seen map[string]bool) ([]providers.Address, e
 		if err != nil {
 			return nil, err
 		}
-		if lower := strings.ToLower(address.Email); !seen[lower] {
-			seen[lower] = true
+		if bare := normalized(address); !seen[bare] {
+			seen[bare] = true
 			out = append(out, address)
 		}
 	}
@@ -76,10 +92,10 @@ func (m *Message) RepeatedRecipients() []string {
 		if err != nil {
 			continue // such an email fails, with the address for a reason
 		}
-		if lower := strings.ToLower(address.Email); seen[lower] {
+		if bare := normalized(address); seen[bare] {
 			repeated = append(repeated, s)
 		} else {
-			seen[lower] = true
+			seen[bare] = true
 		}
 	}
 	return repeated

@@ -136,24 +136,37 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.D
 	case e.expired():
 		return 0, d.end(ctx, e, StatusExpired, "", nil)
 	}
-	if err := d.correctRecipients(ctx, e); err != nil {
+	if corrected, err := d.correctRecipients(ctx, e); err != nil {
 		return 0, err
+	} else if corrected {
+		// Who is suppressed was looked up by what has just been corrected.
+		return d.deliver(ctx, id, lane)
 	}
 	e.lane = lane
-	message, err := e.Message.compose()
+	message, err := e.compose(d.cfg.PublicURL)
 	if err != nil {
-		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
+		return 0, d.refuse(ctx, e, err)
+	}
+	if e.leftOut = leaveOut(&message, e.isSuppressed); len(message.To) == 0 {
+		return 0, d.endSuppressed(ctx, e, message)
 	}
 	a, hold, err := d.route(ctx, e, message)
-	switch refusal := (*refusalError)(nil); {
-	case errors.As(err, &refusal):
-		return 0, d.end(ctx, e, StatusFailed, "validation_error", err)
+	switch {
 	case err != nil:
-		return 0, err
+		return 0, d.refuse(ctx, e, err)
 	case a == nil:
 		return d.postpone(ctx, e, hold)
 	}
 	return d.attempt(ctx, a)
+}
+
+// refuse ends an email that no provider can carry. Any other error is not about
+// the email.
+func (d *deliverer) refuse(ctx context.Context, e *delivery, err error) error {
+	if _, refused := errors.AsType[*refusalError](err); refused {
+		return d.end(ctx, e, StatusFailed, "validation_error", err)
+	}
+	return err
 }
 
 // attempt is one hand-over on its way.
@@ -181,7 +194,9 @@ func (d *deliverer) render(
 	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
 		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.worker,
 		date: date, budget: d.cfg.SendTimeout + p.Capabilities().FinalTimeout, payloadHash: sha256.Sum256(payload),
+		recipients: bareAddresses(m.Recipients()),
 	}}
+	a.without, a.announced = e.newlyLeftOut()
 	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
 	return a, nil
 }

@@ -14,6 +14,9 @@
 // accepted the message. Nothing is sent again blindly; doubt.go says what is
 // done instead.
 //
+// Who an org does not send to is looked at when an attempt begins; leaveout.go says
+// what becomes of the others.
+//
 // A worker holds a liveness session, and sweeps up what dead workers left;
 // liveness.go and sweep.go say how. [AddWorkers] makes a worker of a River
 // client that the application has anyway.
@@ -29,7 +32,7 @@
 // the HTTP API and this package: it computes the same fingerprints and writes the
 // same rows, so a submission replays whichever way it comes. It checks the shape
 // of a message; what only Go can judge is judged before the first attempt and
-// fails the email with an event. It is written in migrations 3 and 4, and a
+// fails the email with an event. It is written in migrations 3, 4 and 7, and a
 // change of the fingerprint, of a limit or of a column has to be made there too:
 // the tests in outbox and api that are named after SQL and the three doors fail
 // otherwise.

@@ -92,10 +92,12 @@ func (d *deliverer) replayOf(e *delivery, p providers.Provider) *attempt {
 	if window == 0 || e.now.After(e.open.BeganAt.Add(window)) {
 		return nil
 	}
-	message, err := e.Message.compose()
+	message, err := e.compose(d.cfg.PublicURL)
 	if err != nil {
 		return nil
 	}
+	// Whoever is suppressed by now: the bytes are those of the beginning.
+	leaveOut(&message, e.wasLeftOut)
 	a, err := d.render(e, p, message, e.open.Key, e.open.BeganAt)
 	if err != nil || !bytes.Equal(a.payloadHash[:], e.open.PayloadHash) {
 		return nil

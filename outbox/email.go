@@ -41,6 +41,10 @@ type Message struct {
 	Priority Priority
 	// Provider pins the email to one configured provider. Empty: any.
 	Provider string
+	// ListUnsubscribe adds the header fields List-Unsubscribe and
+	// List-Unsubscribe-Post (RFC 8058) with a link of ours, which suppresses the
+	// recipient. The message has exactly one, and no such fields of its own.
+	ListUnsubscribe bool
 }
 
 // Attachment is a file, or an inline part when ContentID is set.
@@ -149,9 +153,13 @@ type Email struct {
 	Reason            string
 	ReasonDetail      string
 	PossibleDuplicate bool
-	CreatedAt         time.Time
-	NextAttemptAt     time.Time
-	EndedAt           time.Time
+	// SuppressedRecipients are the bare addresses that the newest attempt was
+	// begun without, because the org does not send to them; of an email that
+	// ended as suppressed those that it ended for.
+	SuppressedRecipients []string
+	CreatedAt            time.Time
+	NextAttemptAt        time.Time
+	EndedAt              time.Time
 	// Message is what was submitted. Its content is empty once the retention
 	// period is over; attachments are not loaded.
 	Message  Message

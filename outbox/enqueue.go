@@ -114,7 +114,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Sub
 }
 
 func (c *Client) prepare(s Submission) (*pending, error) {
-	return prepare(s, time.Now(), c.cfg.Providers)
+	return prepare(s, time.Now(), foresight{c.cfg.Providers, c.cfg.PublicURL})
 }
 
 // enqueue runs the transaction, again if that is safe and may help: Postgres

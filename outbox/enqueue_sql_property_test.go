@@ -35,7 +35,7 @@ func TestSQLFingerprintIsGos(t *testing.T) {
 			t.Fatal("fingerprints differ: SQL ", got, ", Go ", want, " of ", wire(t, m))
 		}
 	}
-	for _, m := range []outbox.Message{{}, message(), full()} {
+	for _, m := range []outbox.Message{{}, message(), full(), {ListUnsubscribe: true}} {
 		same(t, m)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,6 +59,7 @@ func wildMessage(t *rapid.T) outbox.Message {
 		Subject: text.Draw(t, "subject"), HTML: text.Draw(t, "html"), Text: text.Draw(t, "text"),
 		Headers: dict.Draw(t, "headers"), Metadata: dict.Draw(t, "metadata"), ScheduledAt: at.Draw(t, "scheduled_at"), ExpiresAt: at.Draw(t, "expires_at"),
 		OnUnknown: outbox.Policy(text.Draw(t, "on_unknown")), Priority: outbox.Priority(text.Draw(t, "priority")), Provider: text.Draw(t, "provider"),
+		ListUnsubscribe: rapid.Bool().Draw(t, "list_unsubscribe"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "attachments") {
 		m.Attachments = append(m.Attachments, outbox.Attachment{

@@ -43,6 +43,7 @@ func wire(t fataler, m outbox.Message) string {
 		"from": m.From, "to": m.To, "cc": m.Cc, "bcc": m.Bcc, "reply_to": m.ReplyTo, "subject": m.Subject, "html": m.HTML,
 		"text": m.Text, "headers": m.Headers, "tags": m.Tags, "metadata": m.Metadata,
 		"on_unknown": m.OnUnknown, "priority": m.Priority, "provider": m.Provider,
+		"list_unsubscribe": m.ListUnsubscribe,
 	}
 	files := []map[string]any{}
 	for _, a := range m.Attachments {

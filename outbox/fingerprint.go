@@ -77,6 +77,9 @@ func (c canonical) message(m *Message) {
 	c.optional("on_unknown", string(m.OnUnknown))
 	c.optional("priority", string(m.Priority))
 	c.optional("provider", m.Provider)
+	if m.ListUnsubscribe {
+		c.field("list_unsubscribe", "true")
+	}
 }
 
 // Writing to a hash never fails.

@@ -88,6 +88,7 @@ func TestFingerprintsAreThoseOfVersion1(t *testing.T) {
 		{"smallest", one(outbox.Message{From: "a@example.com", To: []string{"b@example.com"}, Subject: "s", Text: "t"}), "604ad4c3096797103279362ec17d93647ac78b5d435047e6bbc767562d0efdb9"},
 		{"text and html", one(message()), "728a0cc787ca6cf83568417911a4ad4732be933c286bcafa99596680ef5eef39"},
 		{"every field", one(full()), "3d088224390285670d25b71f50f20a98794395683d01212445ecf5a162dd1d92"},
+		{"list_unsubscribe", changed(func(m *outbox.Message) { m.ListUnsubscribe = true }), "dd9edbb4158ccad6cbed8b7f75f888d6d49ef31280fbfd68337e01e9746da085"},
 		{"batch of one", batch(message()), "d9f812e60cc6d724b06ad4e7b1d16abaccbd2dcd8bcad48fc70fb9414287597f"},
 		{"batch of two", batch(message(), full()), "adbcf354fc522639f9f8e754ae5820a291e0ab0570fd0f95e5529222bae7b3d2"},
 		{"permissive batch with a refused message", refused, "ae51ba13c05684a31a716e48520952e23efb06ec0250a5a06d56fe4da047eefd"},
@@ -116,9 +117,11 @@ func TestCanonicalForm(t *testing.T) {
 		"tag:4:kind\n" + "value:7:receipt\n" +
 		"metadata:5:empty\n" + "value:0:\n" + "metadata:5:order\n" + "value:1:7\n" +
 		"scheduled_at:16:1769851800123456\n" + "expires_at:16:1769855400123456\n" +
-		"on_unknown:4:hold\n" + "priority:4:high\n" + "provider:4:smtp\n"
+		"on_unknown:4:hold\n" + "priority:4:high\n" + "provider:4:smtp\n" + "list_unsubscribe:4:true\n"
 	want := fmt.Sprintf("%x", sha256.Sum256([]byte(canonical)))
-	if got := fingerprint(t, one(full())); got != want {
+	m := full()
+	m.ListUnsubscribe = true
+	if got := fingerprint(t, one(m)); got != want {
 		t.Errorf("fingerprint = %s, want %s", got, want)
 	}
 }
@@ -179,7 +182,7 @@ func anyMessage(t *rapid.T) outbox.Message {
 		Text: text.Draw(t, "text"), Headers: dict.Draw(t, "headers"), Metadata: dict.Draw(t, "metadata"),
 		ScheduledAt: at.Draw(t, "scheduled_at"), ExpiresAt: at.Draw(t, "expires_at"),
 		OnUnknown: outbox.Policy(text.Draw(t, "on_unknown")), Priority: outbox.Priority(text.Draw(t, "priority")),
-		Provider: text.Draw(t, "provider"),
+		Provider: text.Draw(t, "provider"), ListUnsubscribe: rapid.Bool().Draw(t, "list_unsubscribe"),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "attachments") {
 		m.Attachments = append(m.Attachments, outbox.Attachment{

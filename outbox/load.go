@@ -27,6 +27,12 @@ type delivery struct {
 	orgPolicy Policy
 	// recipients are what the email can be searched by.
 	recipients []string
+	// suppressed are those of recipients that the org does not send to by now.
+	suppressed map[string]SuppressionReason
+	// leftOut are those that the attempt to be begun leaves out.
+	leftOut []string
+	// secret seals the link to unsubscribe; nil: the email has none.
+	secret linkSecret
 	// lane is the email's place where several wait for a provider.
 	lane int
 }
@@ -46,9 +52,18 @@ type openAttempt struct {
 
 const sqlLoadEmail = `
 SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.attempts, now(),
-    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), ''), c.recipients
+    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), ''), c.recipients,
+    (SELECT jsonb_object_agg(s.address, s.reason) FROM outbox.suppressions s
+        WHERE s.org_id = e.org_id AND s.address = ANY (c.recipients)),
+    CASE WHEN c.list_unsubscribe THEN (
+        SELECT int2send(s.id) || s.secret FROM outbox.unsubscribe_secrets s
+        WHERE s.used_from <= coalesce((` + openSinceSQL + `), now()) ORDER BY s.used_from DESC, s.id DESC LIMIT 1) END
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1`
+
+// openSinceSQL is when the open attempt began. It is replayed with the secret of
+// that time.
+const openSinceSQL = `SELECT a.began_at FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending'`
 
 const sqlLoadOpenAttempt = `
 SELECT a.number, a.provider, a.provider_key, a.worker, a.began_at, a.deadline, a.in_doubt_at, a.payload_sha256,
@@ -66,7 +81,8 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	d := new(delivery)
 	m := &d.Message
 	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
-		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients)
+		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
+			&d.suppressed, (*[]byte)(&d.secret))
 	})
 	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
 		open, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[openAttempt])
@@ -97,22 +113,22 @@ const sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 W
 // domain in ASCII nor letters that are not ASCII in lower case: until then the
 // email is not found by such an address. One that is about to be refused stays
 // as it is, since its bad addresses are worth finding too.
-func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) error {
+func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) (corrected bool, err error) {
 	m := &e.Message
 	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) {
-		return nil
+		return false, nil
 	}
 	if err := m.Validate(); err != nil {
-		return nil //nolint:nilerr // route reports it
+		return false, nil //nolint:nilerr // route reports it
 	}
 	found := m.searchable()
 	if slices.Equal(found, e.recipients) {
-		return nil
+		return false, nil
 	}
 	if _, err := d.pool.Exec(ctx, sqlCorrectRecipients, e.ID, found); err != nil {
-		return fmt.Errorf("correct recipients: %w", err)
+		return false, fmt.Errorf("correct recipients: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // hasForeign reports whether there is a letter that is not ASCII.

@@ -17,7 +17,7 @@ const emailColumnsSQL = `
     e.possible_duplicate, e.created_at, e.scheduled_at, e.expires_at, e.next_attempt_at, e.ended_at,
     coalesce(e.on_unknown, ''), e.priority, coalesce(e.provider, ''),
     coalesce(c.from_address, ''), c.to_addresses, c.cc_addresses, c.bcc_addresses, c.reply_to,
-    coalesce(c.subject, ''), c.headers, c.tags, c.metadata`
+    coalesce(c.subject, ''), c.headers, c.tags, c.metadata, coalesce(c.list_unsubscribe, false), c.suppressed_recipients`
 
 const sqlGetEmail = `
 SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, '')
@@ -68,7 +68,7 @@ func scanEmail(row pgx.Row, e *Email, more ...any) error {
 		&e.PossibleDuplicate, &e.CreatedAt, &scheduled, &expires, &next, &ended,
 		&m.OnUnknown, &priority, &m.Provider,
 		&m.From, &to, &cc, &bcc, &replyTo,
-		&m.Subject, &headers, &tags, &metadata,
+		&m.Subject, &headers, &tags, &metadata, &m.ListUnsubscribe, &e.SuppressedRecipients,
 	}, more...)...)
 	if err != nil {
 		return err

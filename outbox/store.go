@@ -25,13 +25,13 @@ SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::smallint[], $5::tex
 const sqlInsertContents = `
 INSERT INTO outbox.email_contents (
     email_id, org_id, from_address, to_addresses, cc_addresses, bcc_addresses, reply_to,
-    subject, html, text, headers, tags, metadata, recipients)
+    subject, html, text, headers, tags, metadata, recipients, list_unsubscribe)
 SELECT email_id, org_id, from_address, to_addresses::jsonb, cc::jsonb, bcc::jsonb, reply_to::jsonb,
-    subject, html, text, headers::jsonb, tags::jsonb, metadata::jsonb, recipients::text[]
+    subject, html, text, headers::jsonb, tags::jsonb, metadata::jsonb, recipients::text[], list_unsubscribe
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[])
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[])
     AS i (email_id, org_id, from_address, to_addresses, cc, bcc, reply_to,
-        subject, html, text, headers, tags, metadata, recipients)`
+        subject, html, text, headers, tags, metadata, recipients, list_unsubscribe)`
 
 const sqlInsertAttachments = `
 INSERT INTO outbox.attachments (email_id, position, filename, content_type, content_id, content)
@@ -73,6 +73,7 @@ func contentColumns(emails []emailRow) ([]any, error) {
 	n := len(emails)
 	ids, orgs, from, subjects := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	html, text, recipients := make([]*string, n), make([]*string, n), make([]string, n)
+	unsubscribe := make([]bool, n)
 	const lists = 7 // to, cc, bcc, reply_to, headers, tags, metadata
 	var documents [lists][]*string
 	for column := range documents {
@@ -82,6 +83,7 @@ func contentColumns(emails []emailRow) ([]any, error) {
 		m := e.message
 		ids[i], orgs[i], from[i], subjects[i] = e.id, e.org, m.From, m.Subject
 		html[i], text[i], recipients[i] = nullable(m.HTML), nullable(m.Text), textArray(e.recipients)
+		unsubscribe[i] = m.ListUnsubscribe
 		for column, value := range [lists]any{m.To, m.Cc, m.Bcc, m.ReplyTo, m.Headers, m.Tags, m.Metadata} {
 			document, err := json.Marshal(value)
 			if err != nil {
@@ -92,7 +94,7 @@ func contentColumns(emails []emailRow) ([]any, error) {
 	}
 	return []any{
 		ids, orgs, from, documents[0], documents[1], documents[2], documents[3],
-		subjects, html, text, documents[4], documents[5], documents[6], recipients,
+		subjects, html, text, documents[4], documents[5], documents[6], recipients, unsubscribe,
 	}, nil
 }
 

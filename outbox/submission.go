@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/outboxd/outboxd/providers"
 )
 
 // The endpoints that idempotency keys are scoped to. The library and the SQL
@@ -90,7 +88,7 @@ type pending struct {
 }
 
 // prepare does all that needs no database. Its error is a *ValidationError.
-func prepare(s Submission, now time.Time, list []providers.Provider) (*pending, error) {
+func prepare(s Submission, now time.Time, f foresight) (*pending, error) {
 	p := &pending{Submission: s, id: newID(), endpoint: EndpointEmails}
 	if s.Batch {
 		p.endpoint = EndpointBatch
@@ -98,7 +96,7 @@ func prepare(s Submission, now time.Time, list []providers.Provider) (*pending, 
 	if err := p.checkShape(); err != nil {
 		return nil, err
 	}
-	refused, err := p.acceptMessages(now, list)
+	refused, err := p.acceptMessages(now, f)
 	if err != nil {
 		return nil, err
 	}
@@ -134,17 +132,17 @@ type itemError struct {
 	Message string `json:"message"`
 }
 
-func (p *pending) acceptMessages(now time.Time, list []providers.Provider) ([]itemError, error) {
+func (p *pending) acceptMessages(now time.Time, f foresight) ([]itemError, error) {
 	var all fieldErrors
 	refused := []itemError{}
 	for i := range p.Messages {
 		err := p.refusal(i)
 		if err == nil && p.Permissive {
-			err = carriable(&p.Messages[i], now, list)
+			err = f.carriable(&p.Messages[i], now)
 		}
 		if err == nil {
 			p.emails = append(p.emails, newAccepted(&p.Messages[i]))
-			p.checkLate(i, now, list)
+			p.checkLate(i, now, f)
 			continue
 		}
 		refused = append(refused, itemError{i, err.Error()})
@@ -167,13 +165,13 @@ func (p *pending) refusal(i int) error {
 // until it is known that this is no replay. What the clock has against one
 // message of a batch refuses the whole: which messages are due depends on when
 // one asks, and a replay must not.
-func (p *pending) checkLate(i int, now time.Time, list []providers.Provider) {
+func (p *pending) checkLate(i int, now time.Time, f foresight) {
 	if p.lateErr != nil {
 		return
 	}
 	err := p.Messages[i].validateTimes(now)
 	if err == nil && !p.Permissive {
-		err = carriable(&p.Messages[i], now, list)
+		err = f.carriable(&p.Messages[i], now)
 	}
 	if err != nil {
 		p.lateErr = p.inBatch(i, err).err()

@@ -52,6 +52,7 @@ func (m *Message) Validate() error {
 	m.validateAttachments(&errs)
 	m.validateLabels(&errs)
 	m.validateOptions(&errs)
+	m.validateUnsubscribe(&errs)
 	return errs.err()
 }
 
@@ -201,6 +202,23 @@ func (m *Message) validateOptions(errs *fieldErrors) {
 	}
 	if !m.ExpiresAt.IsZero() && !m.ScheduledAt.IsZero() && !m.ExpiresAt.After(m.ScheduledAt) {
 		errs.add("expires_at", "must be after scheduled_at")
+	}
+}
+
+// validateUnsubscribe: one link cannot be right for several recipients, nor
+// beside the sender's own.
+func (m *Message) validateUnsubscribe(errs *fieldErrors) {
+	if !m.ListUnsubscribe {
+		return
+	}
+	if len(m.To)+len(m.Cc)+len(m.Bcc) != 1 {
+		errs.add("list_unsubscribe", "needs exactly one recipient: the link is for one")
+	}
+	for name := range m.Headers {
+		if strings.EqualFold(name, headerUnsubscribe) || strings.EqualFold(name, headerUnsubscribePost) {
+			errs.add("list_unsubscribe", "cannot be combined with a List-Unsubscribe header of your own")
+			return
+		}
 	}
 }
 

@@ -45,6 +45,9 @@ type WorkerConfig struct {
 	// OnUnknown is the policy of emails and orgs that set none. Empty:
 	// [DefaultOnUnknown].
 	OnUnknown Policy
+	// PublicURL is where recipients reach the HTTP API, as in [Config]. Empty: an
+	// email with ListUnsubscribe fails before its first attempt.
+	PublicURL string
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:

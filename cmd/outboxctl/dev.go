@@ -201,6 +201,9 @@ func (d *dev) startPrograms(ctx context.Context) error {
 		"OUTBOXD_ADMIN_PASSWORD=" + d.password,
 		"OUTBOXD_ADDR=" + d.Addr,
 	}
+	if os.Getenv("OUTBOXD_PUBLIC_URL") == "" {
+		common = append(common, "OUTBOXD_PUBLIC_URL=http://"+reachable(d.Addr))
+	}
 	if os.Getenv("OUTBOXD_PROVIDERS") == "" {
 		common = append(common, "OUTBOXD_PROVIDERS=smtp", "SMTP_URL=smtp://"+d.InboxSMTPAddr+"?tls=none")
 	}

@@ -23,15 +23,16 @@ type cli struct {
 	DatabaseURL string           `name:"database-url" env:"DATABASE_URL" help:"postgres://user:password@host:5432/database"`
 	Version     kong.VersionFlag `help:"Print the version and exit."`
 
-	Migrate     migrateCmd     `cmd:"" help:"Bring the database to this version's schema."`
-	Org         orgCmd         `cmd:"" help:"Manage orgs."`
-	Key         keyCmd         `cmd:"" help:"Manage API keys."`
-	Emails      emailsCmd      `cmd:"" help:"Look at emails and help those that are stuck."`
-	Providers   providersCmd   `cmd:"" help:"List the providers, and why one is left alone."`
-	Bootstrap   bootstrapCmd   `cmd:"" help:"Make an org with an API key, unless they are there."`
-	Dev         devCmd         `cmd:"" help:"Run everything on this machine: Postgres, API, worker and an inbox."`
-	FakeESP     fakeESPCmd     `cmd:"" name:"fake-esp" help:"Stand in for all providers, with faults on request, for your own tests."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if a URL answers 2xx; for images without a shell."`
+	Migrate      migrateCmd      `cmd:"" help:"Bring the database to this version's schema."`
+	Org          orgCmd          `cmd:"" help:"Manage orgs."`
+	Key          keyCmd          `cmd:"" help:"Manage API keys."`
+	Emails       emailsCmd       `cmd:"" help:"Look at emails and help those that are stuck."`
+	Suppressions suppressionsCmd `cmd:"" help:"List, add and remove addresses that an org does not send to."`
+	Providers    providersCmd    `cmd:"" help:"List the providers, and why one is left alone."`
+	Bootstrap    bootstrapCmd    `cmd:"" help:"Make an org with an API key, unless they are there."`
+	Dev          devCmd          `cmd:"" help:"Run everything on this machine: Postgres, API, worker and an inbox."`
+	FakeESP      fakeESPCmd      `cmd:"" name:"fake-esp" help:"Stand in for all providers, with faults on request, for your own tests."`
+	Healthcheck  healthcheckCmd  `cmd:"" help:"Exit 0 if a URL answers 2xx; for images without a shell."`
 }
 
 // environment is what commands run in.

@@ -24,8 +24,13 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	defer pool.Close()
+	suppressOn, err := cfg.suppressOn()
+	if err != nil {
+		return err
+	}
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
+		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
 	})
 	if err != nil {
 		return err

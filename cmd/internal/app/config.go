@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/caarlos0/env/v11"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // Config is what both programs read from the environment.
@@ -24,6 +28,8 @@ type Config struct {
 
 	Addr    string `env:"OUTBOXD_ADDR" envDefault:":8080"`
 	OpsAddr string `env:"OUTBOXD_OPS_ADDR"`
+	// PublicURL is where recipients reach the API, for links to unsubscribe.
+	PublicURL string `env:"OUTBOXD_PUBLIC_URL"`
 
 	AdminUser     string `env:"OUTBOXD_ADMIN_USER" envDefault:"admin"`
 	AdminPassword string `env:"OUTBOXD_ADMIN_PASSWORD"`
@@ -34,6 +40,8 @@ type Config struct {
 	OnUnknown      string   `env:"OUTBOXD_ON_UNKNOWN" envDefault:"retry"`
 	UnknownWait    Duration `env:"OUTBOXD_UNKNOWN_WAIT" envDefault:"2m"`
 	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
+	// SuppressOn are the reports of providers that suppress the recipient.
+	SuppressOn []string `env:"OUTBOXD_SUPPRESS_ON" envDefault:"hard_bounce,complaint,unsubscribe"`
 
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
@@ -226,6 +234,12 @@ func (c *Config) check() []error {
 	if c.IdempotencyTTL.D() < 24*time.Hour {
 		fail("OUTBOXD_IDEMPOTENCY_TTL is %v; use at least 24h, clients retry that long", c.IdempotencyTTL.D())
 	}
+	if err := checkPublicURL(c.PublicURL); err != nil {
+		fail("OUTBOXD_PUBLIC_URL: %w", err)
+	}
+	if _, err := c.suppressOn(); err != nil {
+		fail("OUTBOXD_SUPPRESS_ON: %w", err)
+	}
 	for name, d := range map[string]Duration{
 		"OUTBOXD_SEND_TIMEOUT": c.SendTimeout, "OUTBOXD_GIVE_UP_AFTER": c.GiveUpAfter,
 		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout, "OUTBOXD_UNKNOWN_WAIT": c.UnknownWait,
@@ -235,6 +249,40 @@ func (c *Config) check() []error {
 		}
 	}
 	return errs
+}
+
+// checkPublicURL wants what mail programs open: RFC 8058 (3.1) demands HTTPS.
+// Plain HTTP is for this machine only.
+func checkPublicURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("use an address such as https://mail.example.com")
+	}
+	ip := net.ParseIP(u.Hostname())
+	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	if u.Scheme != "https" && !(u.Scheme == "http" && local) {
+		return errors.New("links in emails must be https://; http:// is for this machine only")
+	}
+	return nil
+}
+
+// suppressOn is never nil, which would stand for the default.
+func (c *Config) suppressOn() ([]outbox.SuppressionReason, error) {
+	reasons := []outbox.SuppressionReason{}
+	if slices.Equal(c.SuppressOn, []string{"off"}) {
+		return reasons, nil
+	}
+	for _, name := range c.SuppressOn {
+		reason := outbox.SuppressionReason(name)
+		if !slices.Contains(outbox.DefaultSuppressOn, reason) {
+			return nil, fmt.Errorf("%q is not one of hard_bounce, complaint and unsubscribe; off is none of them", name)
+		}
+		reasons = append(reasons, reason)
+	}
+	return reasons, nil
 }
 
 // NewLogger writes to standard error in the configured format.

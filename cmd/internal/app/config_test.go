@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -125,6 +126,8 @@ func TestLoadConfigErrors(t *testing.T) {
 		"OUTBOXD_CONCURRENCY=-1",
 		"OUTBOXD_IDEMPOTENCY_TTL=1h",
 		"OUTBOXD_SEND_TIMEOUT=-1s",
+		"OUTBOXD_PUBLIC_URL=http://mail.example.com",
+		"OUTBOXD_SUPPRESS_ON=bounce",
 	})
 	if err == nil {
 		t.Fatal("no error")
@@ -132,6 +135,7 @@ func TestLoadConfigErrors(t *testing.T) {
 	for _, want := range []string{
 		"DATABASE_URL", `no provider "pigeon"`, `"smtp" is named twice`, "OUTBOXD_LOG_FORMAT",
 		"OUTBOXD_CONCURRENCY", "OUTBOXD_IDEMPOTENCY_TTL", "OUTBOXD_SEND_TIMEOUT",
+		"OUTBOXD_PUBLIC_URL", "OUTBOXD_SUPPRESS_ON",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %s:\n%v", want, err)
@@ -139,6 +143,42 @@ func TestLoadConfigErrors(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("the error shows the password:\n%v", err)
+	}
+}
+
+func TestSuppressOnConfig(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "hard_bounce complaint unsubscribe", "off": "", "complaint,unsubscribe": "complaint unsubscribe",
+	} {
+		environ := []string{"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=smtp"}
+		if text != "" {
+			environ = append(environ, "OUTBOXD_SUPPRESS_ON="+text)
+		}
+		cfg, err := LoadConfig(environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons, err := cfg.suppressOn()
+		if got := strings.Trim(fmt.Sprint(reasons), "[]"); got != want || reasons == nil || err != nil {
+			t.Errorf("%q: %q, error %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestPublicURL(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{
+		"": true, "https://mail.example.com": true, "https://example.com/outbox/": true, "https://mail.example.com:8443": true,
+		"http://localhost:8080": true, "http://127.0.0.1:8080": true, "http://[::1]:8080": true,
+		"http://mail.example.com": false, "http://127.0.0.1.example.com": false, "mail.example.com": false, "/outbox": false,
+		"https://user:password@example.com": false, "https://example.com/?a=b": false, "https://example.com/#a": false, "ftp://localhost": false,
+	} {
+		if err := checkPublicURL(text); (err == nil) != ok {
+			t.Errorf("%q: error %v", text, err)
+		} else if err != nil && strings.Contains(err.Error(), "password") {
+			t.Errorf("the error shows the password: %v", err)
+		}
 	}
 }
 

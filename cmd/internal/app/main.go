@@ -92,6 +92,8 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_SES_RATE             the same for the provider ses
   OUTBOXD_SMTP_RATE            the same for the provider smtp
   OUTBOXD_ADDR                 where the API listens (:8080)
+  OUTBOXD_PUBLIC_URL           where recipients reach the API, for links to unsubscribe: https://mail.example.com
+  OUTBOXD_SUPPRESS_ON          reports that suppress the recipient: hard_bounce, complaint, unsubscribe; or off (all)
   OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)
   OUTBOXD_ADMIN_PASSWORD       their password; without it they are off
