@@ -52,12 +52,32 @@ type sns struct {
 	answer http.HandlerFunc
 }
 
+// usual are webhooks whose key all tests share: to make one takes long.
+var usual = sync.OnceValues(func() (providertest.SESWebhooks, error) {
+	return providertest.NewSESWebhooks(certificateURL)
+})
+
 func newSNS(t testing.TB) *sns {
+	t.Helper()
+	webhooks, err := usual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSNSOf(t, webhooks)
+}
+
+// newForger returns an SNS with a key of its own.
+func newForger(t testing.TB) *sns {
 	t.Helper()
 	webhooks, err := providertest.NewSESWebhooks(certificateURL)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newSNSOf(t, webhooks)
+}
+
+func newSNSOf(t testing.TB, webhooks providertest.SESWebhooks) *sns {
+	t.Helper()
 	s := &sns{SESWebhooks: webhooks}
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)
@@ -306,7 +326,7 @@ func TestHookRefuses(t *testing.T) {
 	}
 	s.checkDials(t, "refused messages")
 	// Signed with a key that is not the certificate's.
-	other := newSNS(t)
+	other := newForger(t)
 	if _, err := s.hook(t).ParseEvents(t.Context(), nil, other.sign(t, s.envelope(nil)), noon); !errors.Is(err, providers.ErrUnverified) {
 		t.Errorf("another key: %v", err)
 	}
@@ -431,7 +451,7 @@ func TestHookCertificates(t *testing.T) {
 		"of an EC key":      {s.certificate(t, nil, &ofEC.PublicKey), false},
 		"inside a document": {append([]byte("<Data>\n"), good...), false},
 		"before a document": {append(slices.Clone(good), "</Data>"...), false},
-		"another issuer":    {append(slices.Clone(good), newSNS(t).Certificate...), false},
+		"another issuer":    {append(slices.Clone(good), newForger(t).Certificate...), false},
 		"nothing":           {nil, false},
 		"not a certificate": {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}), false},
 		"a key":             {pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")}), false},
