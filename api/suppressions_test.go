@@ -69,8 +69,14 @@ func TestSuppressionKeepsTheStrongestReason(t *testing.T) {
 	t.Parallel()
 	s := newService(t, api.Org{}, api.Key{Scopes: []string{"admin"}})
 	for _, step := range []struct{ reason, want string }{
-		{"hard_bounce", "hard_bounce"}, {"manual", "manual"}, {"hard_bounce", "manual"}, {"unsubscribe", "unsubscribe"},
-		{"manual", "unsubscribe"}, {"complaint", "complaint"}, {"unsubscribe", "complaint"}, {"complaint", "complaint"},
+		{"hard_bounce", "hard_bounce"},
+		{"manual", "manual"},
+		{"hard_bounce", "manual"},
+		{"unsubscribe", "unsubscribe"},
+		{"manual", "unsubscribe"},
+		{"complaint", "complaint"},
+		{"unsubscribe", "complaint"},
+		{"complaint", "complaint"},
 	} {
 		if got := s.suppress("jane@example.org", step.reason).json(t)["reason"]; got != step.want {
 			t.Errorf("%s: reason %v, want %s", step.reason, got, step.want)

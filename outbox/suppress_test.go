@@ -234,8 +234,10 @@ func TestNextAttemptLooksAgain(t *testing.T) {
 		got = append(got, seen.To)
 	}
 	want := [][]string{
-		{"b@example.org", "c@example.org"}, {"b@example.org", "c@example.org"},
-		{"a@example.org", "c@example.org"}, {"a@example.org", "b@example.org", "c@example.org"},
+		{"b@example.org", "c@example.org"},
+		{"b@example.org", "c@example.org"},
+		{"a@example.org", "c@example.org"},
+		{"a@example.org", "b@example.org", "c@example.org"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || email.Status != outbox.StatusSent || email.SuppressedRecipients != nil {
 		t.Errorf("status %s, suppressed %v, recipients (-want +got):\n%s", email.Status, email.SuppressedRecipients, diff)

@@ -138,7 +138,7 @@ func (c *Client) openToken(ctx context.Context, token string) (unsubscribing, er
 		return unsubscribing{}, ErrNotFound
 	}
 	var secret linkSecret
-	err = c.pool.QueryRow(ctx, sqlFindLinkSecret, int16(binary.BigEndian.Uint16(decoded))).Scan(&secret) //nolint:gosec // it was one
+	err = c.pool.QueryRow(ctx, sqlFindLinkSecret, int16(binary.BigEndian.Uint16(decoded))).Scan(&secret)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return unsubscribing{}, ErrNotFound
 	}

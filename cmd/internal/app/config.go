@@ -263,7 +263,7 @@ func checkPublicURL(text string) error {
 	}
 	ip := net.ParseIP(u.Hostname())
 	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-	if u.Scheme != "https" && !(u.Scheme == "http" && local) {
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
 		return errors.New("links in emails must be https://; http:// is for this machine only")
 	}
 	return nil
