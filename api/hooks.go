@@ -38,7 +38,10 @@ func (s *server) receiveEvents(r *http.Request) (*response, error) {
 	events, err := hook.ParseEvents(r.Context(), r.Header, body, time.Now())
 	if err != nil {
 		lineOf(r).detail = err.Error()
-		if errors.Is(err, providers.ErrUnverified) {
+		switch {
+		case errors.Is(err, providers.ErrHookUnavailable):
+			return nil, unavailable(err)
+		case errors.Is(err, providers.ErrUnverified):
 			return nil, problem(http.StatusUnauthorized, "invalid_signature", "The request is not proven to be from the provider.")
 		}
 		return nil, problem(http.StatusBadRequest, "invalid_event", "The request is from the provider and cannot be understood.")

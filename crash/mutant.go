@@ -96,7 +96,7 @@ var mutants = []mutant{
 	},
 	{
 		name:  "events are told apart by their id alone",
-		patch: patch{"outbox/record.go", []edit{{"ON CONFLICT DO NOTHING`\n\n// insert stores", "ON CONFLICT (id) DO NOTHING`\n\n// insert stores"}}},
+		patch: patch{"outbox/record.go", []edit{{"ON CONFLICT DO NOTHING\nRETURNING id`", "ON CONFLICT (id) DO NOTHING\nRETURNING id`"}}},
 		test:  suiteTest{"./outbox", "TestF22ShuffledCopiesOfEvents"},
 	},
 	{

@@ -33,6 +33,7 @@ CREATE TABLE outbox.stray_events (
     type                text        NOT NULL,
     recipient           text        NOT NULL,
     permanent           boolean     NOT NULL,
+    whole_message       boolean     NOT NULL,
     detail              text        NOT NULL,
     occurred_at         timestamptz NOT NULL,
     received_at         timestamptz NOT NULL DEFAULT now()

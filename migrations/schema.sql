@@ -1269,6 +1269,7 @@ TABLE stray_events
     type text NOT NULL
     recipient text NOT NULL
     permanent boolean NOT NULL
+    whole_message boolean NOT NULL
     detail text NOT NULL
     occurred_at timestamp with time zone NOT NULL
     received_at timestamp with time zone NOT NULL DEFAULT now()

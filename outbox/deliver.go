@@ -62,10 +62,14 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	if cfg.Workers == nil {
 		cfg.Workers = river.NewWorkers()
 	}
+	client, err := NewClient(d.pool, Config{Logger: d.log, SuppressOn: d.cfg.SuppressOn})
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(
 		river.AddWorkerSafely(cfg.Workers, d),
 		river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}),
-		river.AddWorkerSafely(cfg.Workers, &adoptEventsWorker{pool: d.pool, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &adoptEventsWorker{client: client, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}

@@ -32,7 +32,7 @@ type Recorded struct {
 // transaction. When it returns without an error, the provider need not report
 // it again.
 func (c *Client) RecordEvents(ctx context.Context, provider string, events []providers.Event) (Recorded, error) {
-	batch := eventBatch{provider: provider, events: events}
+	batch := eventBatch{provider: provider, events: events, suppresses: c.suppressionOf}
 	var recorded Recorded
 	var err error
 	for range enqueueTries {
@@ -55,6 +55,8 @@ func (c *Client) RecordEvents(ctx context.Context, provider string, events []pro
 type eventBatch struct {
 	provider string
 	events   []providers.Event
+	// suppresses says why an event suppresses its recipient; empty: it does not.
+	suppresses func(providers.Event) SuppressionReason
 }
 
 // attemptID names an attempt.
@@ -68,15 +70,18 @@ func (b eventBatch) record(ctx context.Context, tx pgx.Tx) (Recorded, error) {
 	if err != nil {
 		return Recorded{}, err
 	}
-	recorded := Recorded{Stray: len(b.events) - len(attempts)}
-	if recorded.New, err = b.insert(ctx, tx, attempts); err != nil {
+	fresh, err := b.insert(ctx, tx, attempts)
+	if err != nil {
 		return Recorded{}, err
 	}
-	recorded.Known = len(attempts) - recorded.New
 	if err := b.insertStray(ctx, tx, attempts); err != nil {
 		return Recorded{}, err
 	}
-	return recorded, b.settle(ctx, tx, attempts)
+	if err := b.settle(ctx, tx, attempts); err != nil {
+		return Recorded{}, err
+	}
+	recorded := Recorded{New: len(fresh), Known: len(attempts) - len(fresh), Stray: len(b.events) - len(attempts)}
+	return recorded, b.suppress(ctx, tx, attempts, fresh)
 }
 
 // sqlMatchEvents finds the attempts of events: by our reference, and where that
@@ -124,24 +129,36 @@ INSERT INTO outbox.events (id, email_id, attempt, type, provider, recipient, per
 SELECT id, email_id, attempt, type, $1, nullif(recipient, ''), permanent, nullif(detail, ''), occurred_at
 FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::timestamptz[])
     AS i (id, email_id, attempt, type, recipient, permanent, detail, occurred_at)
-ON CONFLICT DO NOTHING`
+ON CONFLICT DO NOTHING
+RETURNING id`
 
-// insert stores the events of known attempts, and returns how many are new.
-func (b eventBatch) insert(ctx context.Context, tx pgx.Tx, attempts map[int]attemptID) (int, error) {
+// insert stores the events of known attempts, and returns the indexes of those
+// that are new.
+func (b eventBatch) insert(ctx context.Context, tx pgx.Tx, attempts map[int]attemptID) (fresh []int, err error) {
 	if len(attempts) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	var ids, emails []uuid.UUID
 	var numbers []int16
 	var rows eventColumns
+	index := map[uuid.UUID]int{}
 	for _, i := range b.inOrder(attempts) {
-		a := attempts[i]
-		ids, emails, numbers = append(ids, newID()), append(emails, a.email), append(numbers, a.number)
+		a, id := attempts[i], newID()
+		index[id] = i
+		ids, emails, numbers = append(ids, id), append(emails, a.email), append(numbers, a.number)
 		rows.add(b.events[i])
 	}
-	tag, err := tx.Exec(ctx, sqlInsertEvents, b.provider, ids, emails, numbers,
+	inserted, err := tx.Query(ctx, sqlInsertEvents, b.provider, ids, emails, numbers,
 		rows.types, rows.recipients, rows.permanent, rows.details, rows.times)
-	return int(tag.RowsAffected()), err
+	if err != nil {
+		return nil, err
+	}
+	var id uuid.UUID
+	_, err = pgx.ForEachRow(inserted, []any{&id}, func() error {
+		fresh = append(fresh, index[id])
+		return nil
+	})
+	return fresh, err
 }
 
 // inOrder returns the indexes of matched events such that two transactions that
@@ -164,10 +181,11 @@ func (b eventBatch) inOrder(attempts map[int]attemptID) []int {
 func compareIDs(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }
 
 const sqlInsertStray = `
-INSERT INTO outbox.stray_events (id, provider, reference, provider_message_id, type, recipient, permanent, detail, occurred_at)
-SELECT id, $1, reference, message_id, type, recipient, permanent, detail, occurred_at
-FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::timestamptz[])
-    AS i (id, reference, message_id, type, recipient, permanent, detail, occurred_at)
+INSERT INTO outbox.stray_events (
+    id, provider, reference, provider_message_id, type, recipient, permanent, detail, occurred_at, whole_message)
+SELECT id, $1, reference, message_id, type, recipient, permanent, detail, occurred_at, whole_message
+FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::timestamptz[], $10::boolean[])
+    AS i (id, reference, message_id, type, recipient, permanent, detail, occurred_at, whole_message)
 ORDER BY message_id, type, recipient, occurred_at
 ON CONFLICT DO NOTHING`
 
@@ -178,17 +196,18 @@ func (b eventBatch) insertStray(ctx context.Context, tx pgx.Tx, matched map[int]
 	var ids []uuid.UUID
 	var references []*uuid.UUID
 	var messages []string
+	var whole []bool
 	var rows eventColumns
 	for i, e := range b.events {
 		if _, ok := matched[i]; ok {
 			continue
 		}
 		ids, references = append(ids, newID()), append(references, referenceOf(e))
-		messages = append(messages, plain(e.ProviderMessageID, maxName))
+		messages, whole = append(messages, plain(e.ProviderMessageID, maxName)), append(whole, e.WholeMessage)
 		rows.add(e)
 	}
 	_, err := tx.Exec(ctx, sqlInsertStray, b.provider, ids, references, messages,
-		rows.types, rows.recipients, rows.permanent, rows.details, rows.times)
+		rows.types, rows.recipients, rows.permanent, rows.details, rows.times, whole)
 	return err
 }
 
@@ -275,4 +294,75 @@ func (b eventBatch) settle(ctx context.Context, tx pgx.Tx, attempts map[int]atte
 	}
 	_, err := tx.Exec(ctx, sqlSettleByEvents, emails, numbers, ranks)
 	return err
+}
+
+// sqlRecipientsOf reads who emails were sent to.
+const sqlRecipientsOf = `
+SELECT e.id, e.org_id, coalesce(c.recipients, '{}')
+FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
+WHERE e.id = ANY ($1::uuid[])`
+
+// sentTo is whom an email was sent to, and by which org.
+type sentTo struct {
+	org        uuid.UUID
+	recipients []string
+}
+
+// suppress suppresses the recipients of events that say that they get no more
+// mail. Only new events count: an address that somebody has taken off the list
+// is not put back by a copy of an old one.
+func (b eventBatch) suppress(ctx context.Context, tx pgx.Tx, attempts map[int]attemptID, fresh []int) error {
+	reasons := map[int]SuppressionReason{}
+	var emails []uuid.UUID
+	for _, i := range fresh {
+		if reason := b.suppresses(b.events[i]); reason != "" {
+			reasons[i] = reason
+			emails = append(emails, attempts[i].email)
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	sent, err := recipientsOf(ctx, tx, emails)
+	if err != nil {
+		return err
+	}
+	var list []suppression
+	for i, reason := range reasons {
+		email := attempts[i].email
+		if address, ok := sent[email].about(b.events[i]); ok {
+			list = append(list, suppression{sent[email].org, Suppression{
+				Address: address, Reason: reason, Detail: b.events[i].Detail, EmailID: email,
+			}})
+		}
+	}
+	return suppressTx(ctx, tx, list)
+}
+
+func recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.UUID) (map[uuid.UUID]sentTo, error) {
+	rows, err := tx.Query(ctx, sqlRecipientsOf, emails)
+	if err != nil {
+		return nil, err
+	}
+	sent := map[uuid.UUID]sentTo{}
+	var id uuid.UUID
+	var to sentTo
+	_, err = pgx.ForEachRow(rows, []any{&id, &to.org, &to.recipients}, func() error {
+		sent[id] = to
+		to = sentTo{}
+		return nil
+	})
+	return sent, err
+}
+
+// about returns the address that an event is about, if that is certain.
+func (s sentTo) about(e providers.Event) (string, bool) {
+	if e.WholeMessage || e.Recipient == "" {
+		if len(s.recipients) != 1 {
+			return "", false
+		}
+		return s.recipients[0], true
+	}
+	address, err := parseAddress(e.Recipient)
+	return normalized(address), err == nil && slices.Contains(s.recipients, normalized(address))
 }

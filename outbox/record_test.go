@@ -190,7 +190,7 @@ func TestStrayEventsAreAdopted(t *testing.T) {
 	d.report(providers.Event{Type: providers.EventDelivered, ProviderMessageID: "sendgrid-1", OccurredAt: eventTime},
 		providers.Event{Type: providers.EventDelivered, ProviderMessageID: "nobody's", OccurredAt: eventTime})
 	for _, want := range []int{0, 1, 0} {
-		if adopted, err := outbox.AdoptStrayEvents(context.Background(), d.pool); err != nil || adopted != want {
+		if adopted, err := d.client.AdoptStrayEvents(context.Background()); err != nil || adopted != want {
 			t.Errorf("adopted %d, %v; want %d", adopted, err, want)
 		}
 		if want == 0 {
@@ -201,7 +201,7 @@ func TestStrayEventsAreAdopted(t *testing.T) {
 		t.Errorf("status %s", email.Status)
 	}
 	d.exec("UPDATE outbox.stray_events SET received_at = now() - interval '31 days'")
-	_, err := outbox.AdoptStrayEvents(context.Background(), d.pool)
+	_, err := d.client.AdoptStrayEvents(context.Background())
 	must(t, err)
 	var stray int
 	must(t, d.pool.QueryRow(context.Background(), "SELECT count(*) FROM outbox.stray_events").Scan(&stray))
@@ -325,5 +325,62 @@ func TestEventDetailIsScrubbed(t *testing.T) {
 	d.report(e)
 	if got := d.get(id).Events[0].Detail; got != "550 5.1.1 <(address)>  unknown" {
 		t.Errorf("detail %q", got)
+	}
+}
+
+// suppressed returns the reason for which an address is suppressed, if it is.
+func (d *delivering) suppressed(address string) (reason string) {
+	d.t.Helper()
+	must(d.t, d.pool.QueryRow(context.Background(),
+		"SELECT coalesce((SELECT reason FROM outbox.suppressions WHERE org_id = $1 AND address = $2), '')", d.org, address).Scan(&reason))
+	return reason
+}
+
+// A hard bounce, a complaint and a wish to unsubscribe suppress the recipient:
+// the one that the event is about, if that is certain.
+func TestEventsSuppress(t *testing.T) {
+	t.Parallel()
+	several := func(m *outbox.Message) { m.Cc = []string{"Joe@Example.org"} }
+	one := func(*outbox.Message) {}
+	for name, test := range map[string]struct {
+		message func(*outbox.Message)
+		change  func(*providers.Event)
+		want    map[string]string
+	}{
+		"hard bounce": {one, func(e *providers.Event) { e.Permanent = true }, map[string]string{"jane@example.org": "hard_bounce"}},
+		"soft bounce": {one, func(*providers.Event) {}, map[string]string{"jane@example.org": ""}},
+		"complaint":   {one, func(e *providers.Event) { e.Type = providers.EventComplained }, map[string]string{"jane@example.org": "complaint"}},
+		"unsubscribe": {one, func(e *providers.Event) { e.Type = providers.EventUnsubscribed }, map[string]string{"jane@example.org": "unsubscribe"}},
+		"delivered":   {one, func(e *providers.Event) { e.Type = providers.EventDelivered }, map[string]string{"jane@example.org": ""}},
+		"one of several": {
+			several, func(e *providers.Event) { e.Permanent, e.Recipient = true, "JOE@example.org" },
+			map[string]string{"jane@example.org": "", "joe@example.org": "hard_bounce"},
+		},
+		"the message, of one":     {one, func(e *providers.Event) { e.Permanent, e.Recipient = true, "" }, map[string]string{"jane@example.org": "hard_bounce"}},
+		"the message, of several": {several, func(e *providers.Event) { e.Permanent, e.WholeMessage = true, true }, map[string]string{"jane@example.org": "", "joe@example.org": ""}},
+		"nobody's":                {one, func(e *providers.Event) { e.Permanent, e.Recipient = true, "else@example.org" }, map[string]string{"else@example.org": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDelivering(t)
+			id := d.enqueue(func(m *outbox.Message) { m.To = []string{"jane@example.org"} }, test.message)
+			d.deliver(id)
+			event := d.about(id, 1, providers.EventBounced)
+			test.change(&event)
+			d.report(event)
+			for address, want := range test.want {
+				if got := d.suppressed(address); got != want {
+					t.Errorf("%s is suppressed for %q, want %q", address, got, want)
+				}
+			}
+			// Whoever takes it off the list is not overruled by a copy.
+			d.exec("DELETE FROM outbox.suppressions")
+			d.report(event)
+			for address := range test.want {
+				if got := d.suppressed(address); got != "" {
+					t.Errorf("%s is suppressed again for %q", address, got)
+				}
+			}
+		})
 	}
 }

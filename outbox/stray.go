@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
 	"github.com/outboxd/outboxd/providers"
@@ -27,7 +26,7 @@ const (
 const (
 	sqlFindStray = `
 SELECT s.id, s.provider, coalesce(s.reference::text, ''), s.provider_message_id, s.type, s.recipient,
-    s.permanent, s.detail, s.occurred_at
+    s.permanent, s.detail, s.occurred_at, s.whole_message
 FROM outbox.stray_events s
 WHERE s.received_at > now() - interval '` + strayHope + `' AND EXISTS (
     SELECT FROM outbox.attempts a
@@ -52,11 +51,11 @@ type strayEvent struct {
 // AdoptStrayEvents records events whose attempt has become known since they
 // came, and deletes those that nobody will ask for. It returns how many it
 // recorded. Workers call it regularly.
-func AdoptStrayEvents(ctx context.Context, pool *pgxpool.Pool) (adopted int, err error) {
-	if _, err := pool.Exec(ctx, sqlPurgeStray, purgeBatch); err != nil {
+func (c *Client) AdoptStrayEvents(ctx context.Context) (adopted int, err error) {
+	if _, err := c.pool.Exec(ctx, sqlPurgeStray, purgeBatch); err != nil {
 		return 0, fmt.Errorf("purge stray events: %w", err)
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		list, err := findStray(ctx, tx)
 		if err != nil || len(list) == 0 {
 			return err
@@ -68,7 +67,7 @@ func AdoptStrayEvents(ctx context.Context, pool *pgxpool.Pool) (adopted int, err
 			byProvider[s.provider] = append(byProvider[s.provider], s.event)
 		}
 		for provider, events := range byProvider {
-			recorded, err := eventBatch{provider, events}.record(ctx, tx)
+			recorded, err := eventBatch{provider, events, c.suppressionOf}.record(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -92,7 +91,7 @@ func findStray(ctx context.Context, tx pgx.Tx) ([]strayEvent, error) {
 		var s strayEvent
 		e := &s.event
 		err := row.Scan(&s.id, &s.provider, &e.Reference, &e.ProviderMessageID, &e.Type, &e.Recipient,
-			&e.Permanent, &e.Detail, &e.OccurredAt)
+			&e.Permanent, &e.Detail, &e.OccurredAt, &e.WholeMessage)
 		return s, err
 	})
 }
@@ -110,13 +109,13 @@ func (adoptEventsArgs) InsertOpts() river.InsertOpts {
 
 type adoptEventsWorker struct {
 	river.WorkerDefaults[adoptEventsArgs]
-	pool *pgxpool.Pool
-	log  *slog.Logger
+	client *Client
+	log    *slog.Logger
 }
 
 // Work runs one job.
 func (w *adoptEventsWorker) Work(ctx context.Context, _ *river.Job[adoptEventsArgs]) error {
-	adopted, err := AdoptStrayEvents(ctx, w.pool)
+	adopted, err := w.client.AdoptStrayEvents(ctx)
 	if adopted > 0 {
 		w.log.InfoContext(ctx, "recorded events that had come before their attempt was known", "count", adopted)
 	}

@@ -48,6 +48,8 @@ type WorkerConfig struct {
 	// PublicURL is where recipients reach the HTTP API, as in [Config]. Empty: an
 	// email with ListUnsubscribe fails before its first attempt.
 	PublicURL string
+	// SuppressOn is as in [Config].
+	SuppressOn []SuppressionReason
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:

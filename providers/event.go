@@ -49,6 +49,9 @@ type Event struct {
 	// event is about the message as a whole, or about one of several recipients
 	// and the provider does not say which.
 	Recipient string
+	// WholeMessage says that the event is about the message and not about one of
+	// its recipients, of whom there may be more than Recipient.
+	WholeMessage bool
 	// OccurredAt is when it happened by the provider's clock.
 	OccurredAt time.Time
 	// Permanent says of a bounce that the address will never take mail.

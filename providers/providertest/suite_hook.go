@@ -132,6 +132,7 @@ func checkHookEvents(t *testing.T, s HookSuite) {
 		expected := providers.Event{
 			Type: want, Reference: "key-1", ProviderMessageID: "m-1", Recipient: "a@example.org",
 			OccurredAt: hookTime, Permanent: want == providers.EventBounced, Detail: e.Detail,
+			WholeMessage: e.WholeMessage, // some report of the message only
 		}
 		if want == providers.EventAccepted && e.Recipient == "" {
 			expected.Recipient = "" // some report that of the message

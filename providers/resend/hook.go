@@ -177,6 +177,7 @@ func (p *payload) event() providers.Event {
 		Reference:         d.Tags.Text(ReferenceTag),
 		ProviderMessageID: d.EmailID,
 		Recipient:         p.recipient(),
+		WholeMessage:      true, // and copies are not named: resend/resend-python#68
 		OccurredAt:        hook.Time(p.CreatedAt),
 		Permanent:         p.Type == "email.bounced" && d.Bounce.Type == permanentBounce,
 		Detail: hook.Detail(

@@ -62,7 +62,7 @@ func TestHookPayloads(t *testing.T) {
 	about := func(kind providers.EventType, recipient, detail string) []providers.Event {
 		return []providers.Event{{
 			Type: kind, Reference: "key-1", ProviderMessageID: "56761188-7520-42d8-8898-ff6fc54ce618",
-			Recipient: recipient, OccurredAt: noon.Add(500 * time.Millisecond), Detail: detail,
+			Recipient: recipient, WholeMessage: true, OccurredAt: noon.Add(500 * time.Millisecond), Detail: detail,
 		}}
 	}
 	hard := func(list []providers.Event) []providers.Event {

@@ -28,6 +28,10 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	hooks, err := cfg.hooks()
+	if err != nil {
+		return err
+	}
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
 		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
@@ -46,7 +50,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	public, err := listen("api", cfg.Addr, api.New(api.Config{
-		Pool: pool, Outbox: client, Ready: ready.check, Logger: log,
+		Pool: pool, Outbox: client, Hooks: hooks, Ready: ready.check, Logger: log,
 	}), log)
 	if err != nil {
 		return err

@@ -24,11 +24,15 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer pool.Close()
 
+	suppressOn, err := cfg.suppressOn()
+	if err != nil {
+		return err
+	}
 	worker, err := outbox.NewWorker(pool, outbox.WorkerConfig{
 		Providers: list, Rates: cfg.rates(), Logger: log,
 		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
 		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
-		Concurrency: cfg.Concurrency, Version: Version, PublicURL: cfg.PublicURL,
+		Concurrency: cfg.Concurrency, Version: Version, PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
 	})
 	if err != nil {
 		return err
