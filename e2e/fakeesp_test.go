@@ -29,8 +29,12 @@ func startFakeESP(t *testing.T, args ...string) *fakeESP {
 	f := &fakeESP{log: filepath.Join(t.TempDir(), "log.jsonl")}
 	args = append([]string{"fake-esp", "--addr", "127.0.0.1:0", "--smtp-addr", "127.0.0.1:0", "--log", f.log}, args...)
 	f.process = start(t, filepath.Join(binDir, "outboxctl"), args, nil)
+	last := "SMTP_URL"
+	if slices.Contains(args, "--webhook-url") {
+		last = "SES_SNS_ENDPOINT_URL"
+	}
 	f.await("the last variable", func() string {
-		return regexp.MustCompile(`(?m)^SMTP_URL=.*`).FindString(strings.Join(f.lines, "\n"))
+		return regexp.MustCompile(`(?m)^` + last + `=.*`).FindString(strings.Join(f.lines, "\n"))
 	})
 	variable := regexp.MustCompile(`^[A-Z_]+=`)
 	f.mu.Lock()
