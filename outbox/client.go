@@ -42,6 +42,10 @@ type Config struct {
 	// for that, and such an email fails before its first attempt.
 	Providers []providers.Provider
 
+	// AllowPrivateWebhooks lets webhooks be made for endpoints that are not on
+	// the public internet, and for http. The workers must allow it too.
+	AllowPrivateWebhooks bool
+
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -53,6 +57,8 @@ type Client struct {
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
 	gate keyGate
+	// endpoints says where webhooks may be.
+	endpoints endpoints
 	// lanes counts what orgs have waiting.
 	lanes lanes
 }
@@ -75,7 +81,7 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("river: %w", err)
 	}
-	return &Client{pool: pool, jobs: jobs, cfg: cfg}, nil
+	return &Client{pool: pool, jobs: jobs, cfg: cfg, endpoints: endpoints{private: cfg.AllowPrivateWebhooks}}, nil
 }
 
 // Jobs returns the insert-only River client, for River UI.

@@ -48,12 +48,14 @@ type deliverer struct {
 	underWay *keySet
 	// flow says which provider may be used when.
 	flow *flow
+	// webhooks tells the orgs' endpoints.
+	webhooks *webhookDeliverer
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
-	d := &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet)}
+	d := &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), webhooks: newWebhookDeliverer(pool, cfg)}
 	d.flow = newFlow(pool, cfg, d.Timeout(nil))
 	return d
 }
@@ -67,6 +69,8 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	if err := errors.Join(
 		river.AddWorkerSafely(cfg.Workers, d),
 		river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &webhookWorker{webhookDeliverer: d.webhooks, session: d.session}),
+		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}
@@ -74,6 +78,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		cfg.Queues = map[string]river.QueueConfig{}
 	}
 	cfg.Queues[Queue] = river.QueueConfig{MaxWorkers: d.cfg.Concurrency}
+	cfg.Queues[WebhookQueue] = river.QueueConfig{MaxWorkers: webhookConcurrency}
 	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
 	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
 	cfg.Schema = Schema
@@ -95,11 +100,7 @@ func (d *deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 // NextRetry spaces the runs of a job that failed for reasons of its own, such
 // as a database that was away. Attempts are spaced by the emails table.
 func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
-	now := time.Now()
-	if d.session != nil {
-		now = d.session.clock.Now()
-	}
-	return now.Add(backoff(len(job.Errors) + 1))
+	return d.session.now().Add(backoff(len(job.Errors) + 1))
 }
 
 // Work runs one job.

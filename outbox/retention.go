@@ -81,11 +81,15 @@ func (w *purgeKeysWorker) Work(ctx context.Context, _ *river.Job[purgeKeysArgs])
 }
 
 func periodicJobs() []*river.PeriodicJob {
-	return []*river.PeriodicJob{river.NewPeriodicJob(
+	return []*river.PeriodicJob{regularly(purgeKeysArgs{}), regularly(keepWebhooksArgs{})}
+}
+
+func regularly(args river.JobArgs) *river.PeriodicJob {
+	return river.NewPeriodicJob(
 		river.PeriodicInterval(purgeInterval),
-		func() (river.JobArgs, *river.InsertOpts) { return purgeKeysArgs{}, nil },
+		func() (river.JobArgs, *river.InsertOpts) { return args, nil },
 		&river.PeriodicJobOpts{RunOnStart: true},
-	)}
+	)
 }
 
 func isDeadlock(err error) bool {

@@ -45,6 +45,10 @@ type WorkerConfig struct {
 	// OnUnknown is the policy of emails and orgs that set none. Empty:
 	// [DefaultOnUnknown].
 	OnUnknown Policy
+	// AllowPrivateWebhooks lets the orgs' webhooks be anywhere, in our own
+	// network too, and over http: for development and tests. False: only on the
+	// public internet.
+	AllowPrivateWebhooks bool
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:

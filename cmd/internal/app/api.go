@@ -26,6 +26,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	defer pool.Close()
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
+		AllowPrivateWebhooks: cfg.WebhookAllowPrivate,
 	})
 	if err != nil {
 		return err

@@ -35,6 +35,9 @@ type Config struct {
 	UnknownWait    Duration `env:"OUTBOXD_UNKNOWN_WAIT" envDefault:"2m"`
 	Concurrency    int      `env:"OUTBOXD_CONCURRENCY" envDefault:"50"`
 
+	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
+	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
+
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`

@@ -28,7 +28,7 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 		Providers: list, Rates: cfg.rates(), Logger: log,
 		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
 		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
-		Concurrency: cfg.Concurrency, Version: Version,
+		Concurrency: cfg.Concurrency, AllowPrivateWebhooks: cfg.WebhookAllowPrivate, Version: Version,
 	})
 	if err != nil {
 		return err
