@@ -70,12 +70,13 @@ type webhookDeliverer struct {
 	log       *slog.Logger
 	endpoints endpoints
 	client    *http.Client
+	timeout   time.Duration // of a request
 	places    endpointPlaces
 }
 
 func newWebhookDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *webhookDeliverer {
 	e := endpoints{private: cfg.AllowPrivateWebhooks}
-	return &webhookDeliverer{pool: pool, log: cfg.Logger, endpoints: e, client: e.client()}
+	return &webhookDeliverer{pool: pool, log: cfg.Logger, endpoints: e, client: e.client(), timeout: webhookTimeout}
 }
 
 // webhookWorker is the River worker of one shift.

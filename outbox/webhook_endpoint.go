@@ -51,7 +51,7 @@ func (e endpoints) refuse(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Opaque != "" || u.Hostname() == "":
-		return "is not a URL such as https://example.com/webhooks"
+		return "is not a URL such as https://example.com/path"
 	case u.Scheme != "https" && (u.Scheme != "http" || !e.private):
 		return "must begin with https://"
 	case u.User != nil:

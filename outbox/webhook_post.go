@@ -32,7 +32,7 @@ func (d *webhookDeliverer) post(ctx context.Context, m *webhookDelivery) (webhoo
 	if d.endpoints.refuse(m.endpoint) != "" {
 		return webhookOutcome{err: "endpoint_not_allowed"}, nil // it was allowed when it was set
 	}
-	call, cancel := context.WithTimeout(ctx, webhookTimeout)
+	call, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(call, http.MethodPost, m.endpoint, bytes.NewReader(body))
 	if err != nil {
