@@ -14,6 +14,10 @@ var RequestTypes = map[string]any{
 	"Attachment":   attachment{},
 	"UpdateEmail":  updateRequest{},
 	"ResolveEmail": resolveRequest{},
+
+	"CreateWebhook": createWebhookRequest{},
+	"UpdateWebhook": updateWebhookRequest{},
+	"ReplayWebhook": replayWebhookRequest{},
 }
 
 // AnswerTypes are the types that answers are written from, by their schema.
@@ -27,4 +31,16 @@ var AnswerTypes = map[string]any{
 	"Error":          Error{},
 	"FieldError":     outbox.FieldError{},
 	"Tag":            outbox.Tag{},
+
+	"WebhookReference":      webhookReference{},
+	"WebhookSecret":         webhookSecret{},
+	"WebhookDeleted":        webhookDeleted{},
+	"WebhookReplayed":       webhookReplayed{},
+	"WebhookList":           listAnswer{},
+	"WebhookSummary":        webhookSummary{},
+	"Webhook":               webhookDetail{},
+	"WebhookEventReference": webhookReference{},
+	"WebhookEventList":      listAnswer{},
+	"WebhookEventSummary":   webhookEventSummary{},
+	"WebhookEvent":          webhookEventDetail{},
 }

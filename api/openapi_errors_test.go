@@ -88,9 +88,9 @@ type request struct {
 }
 
 func (l *errorLab) request(op described) request {
-	r := request{described: op, id: l.newEmailFor(op)}
-	r.path = strings.ReplaceAll(op.path, "{id}", r.id)
-	for _, name := range []string{"short", "two", "later", "accepted"} {
+	r := request{described: op}
+	r.path, r.id = l.pathFor(op)
+	for _, name := range []string{"short", "two", "later", "accepted", "webhook", "moved", "since"} {
 		if body, ok := op.bodies(l.t)[name]; ok {
 			r.body = body
 		}
@@ -142,7 +142,8 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"validation_error": func(l *errorLab, r request) answer {
 		r.path += "?limit=0"
 		if r.body != "" {
-			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result").Replace(r.body)
+			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result",
+				"endpoint", "end_point", "since", "from").Replace(r.body)
 		}
 		return r.send(l.service)
 	},
@@ -178,6 +179,10 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"not_scheduled":  sendToEnded,
 	"not_failed":     sendToEnded,
 	"not_in_doubt":   sendToEnded,
+	"webhook_disabled": func(l *errorLab, r request) answer {
+		l.exec("UPDATE outbox.webhooks SET status = 'disabled', disabled_reason = 'request'")
+		return r.send(l.service)
+	},
 	"internal_server_error": func(l *errorLab, r request) answer {
 		return r.send(l.failing)
 	},
