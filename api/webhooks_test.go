@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,9 +79,7 @@ func TestWebhooks(t *testing.T) {
 		if a := s.do("PATCH", path, body); a.status != http.StatusOK || a.body != reference {
 			t.Errorf("%s: answer %d %s", body, a.status, a.body)
 		}
-		for member, value := range change {
-			want[member] = value
-		}
+		maps.Copy(want, change)
 		if diff := cmp.Diff(want, read()); diff != "" {
 			t.Errorf("after %s (-want +got):\n%s", body, diff)
 		}

@@ -49,6 +49,7 @@ func TestWebhookEndpoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tooLong := "https://example.com/" + strings.Repeat("x", 2048-19)
 	for endpoint, want := range map[string]string{
 		"":                             "is required",
 		"example.com/hooks":            "is not a URL",
@@ -69,7 +70,7 @@ func TestWebhookEndpoints(t *testing.T) {
 		"https://[::1]:8443/hooks":     "public internet",
 		"https://[fe80::1%25eth0]/":    "public internet",
 		"https://169.254.169.254/meta": "public internet",
-		"https://example.com/" + strings.Repeat("x", 2048-19): "longer than 2048 bytes",
+		tooLong:                        "longer than 2048 bytes",
 	} {
 		_, err := strict.CreateWebhook(context.Background(), uuid.New(), endpoint, outbox.WebhookEvents)
 		validation, ok := errors.AsType[*outbox.ValidationError](err)
