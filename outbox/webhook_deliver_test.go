@@ -463,6 +463,7 @@ func TestWorkerTellsEndpoints(t *testing.T) {
 	<-slow.came
 	<-redirecting.came
 	flaky.answers(status(http.StatusOK))
+	d.await("SELECT count(*) = 1 FROM outbox.river_job WHERE kind = 'keep_webhooks' AND state = 'completed'")
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

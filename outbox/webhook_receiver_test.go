@@ -202,6 +202,28 @@ func (d telling) tellAgain(id uuid.UUID) time.Duration {
 	return d.tell(id)
 }
 
+// await waits until a condition holds.
+func (d *delivering) await(condition string) {
+	d.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(time.Minute)
+	for {
+		var holds bool
+		if err := d.pool.QueryRow(context.Background(), condition).Scan(&holds); err != nil {
+			d.t.Fatal(err)
+		}
+		if holds {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout:
+			d.t.Fatalf("it does not come: %s", condition)
+		}
+	}
+}
+
 // singleConnection is the pool with one connection.
 func singleConnection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
