@@ -86,6 +86,17 @@ func (s *server) routes() http.Handler {
 
 	r.Get("/unsubscribe/{token}", s.page(s.askToUnsubscribe))
 	r.Post("/unsubscribe/{token}", s.page(s.unsubscribe))
+
+	r.Post("/webhooks", s.keyed(scopeAdmin, s.createWebhook))
+	r.Get("/webhooks", s.keyed(scopeAdmin, s.listWebhooks))
+	r.Get("/webhooks/{id}", s.keyed(scopeAdmin, webhook(s.getWebhook)))
+	r.Patch("/webhooks/{id}", s.keyed(scopeAdmin, webhook(s.updateWebhook)))
+	r.Delete("/webhooks/{id}", s.keyed(scopeAdmin, webhook(s.deleteWebhook)))
+	r.Post("/webhooks/{id}/signing-secret/rotate", s.keyed(scopeAdmin, webhook(s.rotateSecret)))
+	r.Post("/webhooks/{id}/replay", s.keyed(scopeAdmin, webhook(s.replayWebhook)))
+	r.Get("/webhooks/{id}/events", s.keyed(scopeAdmin, webhook(s.listWebhookEvents)))
+	r.Get("/webhooks/{id}/events/{event}", s.keyed(scopeAdmin, webhook(s.getWebhookEvent)))
+	r.Post("/webhooks/{id}/events/{event}/replay", s.keyed(scopeAdmin, webhook(s.replayWebhookEvent)))
 	return r
 }
 

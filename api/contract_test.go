@@ -59,8 +59,8 @@ var theContract = sync.OnceValues(func() (*contract, error) {
 	}
 	c := &contract{document: parsed.(map[string]any), schemas: map[string]*jsonschema.Schema{}}
 	for name := range c.document.at("components", "schemas") {
-		// EmailSummary is also a part of Email.
-		if s := c.document.at("components", "schemas", name); s["properties"] != nil && name != "EmailSummary" {
+		// EmailSummary is also a part of Email, and so with the others.
+		if s := c.document.at("components", "schemas", name); s["properties"] != nil && !strings.HasSuffix(name, "Summary") {
 			s["unevaluatedProperties"] = false
 		}
 	}

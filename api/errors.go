@@ -44,7 +44,11 @@ const (
 	unavailableMessage = "The service cannot take the request right now. Retry with the same idempotency key."
 )
 
-var errNotFound = problem(http.StatusNotFound, "not_found", "Email not found.")
+var (
+	errNotFound             = problem(http.StatusNotFound, "not_found", "Email not found.")
+	errWebhookNotFound      = problem(http.StatusNotFound, "not_found", "Webhook not found.")
+	errWebhookEventNotFound = problem(http.StatusNotFound, "not_found", "Webhook event not found.")
+)
 
 func problem(status int, name, message string) *Error {
 	return &Error{
@@ -84,6 +88,12 @@ func errorOf(err error) *Error {
 		return problem(errNotFound.StatusCode, errNotFound.Name, errNotFound.Message)
 	case errors.Is(err, outbox.ErrNotSuppressed):
 		return problem(http.StatusNotFound, "not_found", "This address is not suppressed.")
+	case errors.Is(err, outbox.ErrWebhookNotFound):
+		return problem(errWebhookNotFound.StatusCode, errWebhookNotFound.Name, errWebhookNotFound.Message)
+	case errors.Is(err, outbox.ErrWebhookMessageNotFound):
+		return problem(errWebhookEventNotFound.StatusCode, errWebhookEventNotFound.Name, errWebhookEventNotFound.Message)
+	case errors.Is(err, outbox.ErrWebhookDisabled):
+		return problem(http.StatusConflict, "webhook_disabled", "This webhook is disabled. Enable it first.")
 	case errors.Is(err, outbox.ErrIdempotencyKeyReused):
 		return problem(http.StatusUnprocessableEntity, "invalid_idempotent_request",
 			"This idempotency key was used for another request. Use a new key, or repeat the first request unchanged.")

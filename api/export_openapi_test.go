@@ -16,6 +16,9 @@ var RequestTypes = map[string]any{
 	"ResolveEmail": resolveRequest{},
 
 	"AddSuppression": suppressionRequest{},
+	"CreateWebhook":  createWebhookRequest{},
+	"UpdateWebhook":  updateWebhookRequest{},
+	"ReplayWebhook":  replayWebhookRequest{},
 }
 
 // AnswerTypes are the types that answers are written from, by their schema.
@@ -30,7 +33,18 @@ var AnswerTypes = map[string]any{
 	"FieldError":     outbox.FieldError{},
 	"Tag":            outbox.Tag{},
 
-	"Suppression":        suppressionAnswer{},
-	"SuppressionList":    listAnswer{},
-	"DeletedSuppression": deletedSuppression{},
+	"Suppression":           suppressionAnswer{},
+	"SuppressionList":       listAnswer{},
+	"DeletedSuppression":    deletedSuppression{},
+	"WebhookReference":      webhookReference{},
+	"WebhookSecret":         webhookSecret{},
+	"WebhookDeleted":        webhookDeleted{},
+	"WebhookReplayed":       webhookReplayed{},
+	"WebhookList":           listAnswer{},
+	"WebhookSummary":        webhookSummary{},
+	"Webhook":               webhookDetail{},
+	"WebhookEventReference": webhookReference{},
+	"WebhookEventList":      listAnswer{},
+	"WebhookEventSummary":   webhookEventSummary{},
+	"WebhookEvent":          webhookEventDetail{},
 }

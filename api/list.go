@@ -113,7 +113,7 @@ func (r *queryReader) id(name string) uuid.UUID {
 	}
 	id, err := uuid.Parse(text)
 	if err != nil {
-		r.wrong(name, "must be the id of an email")
+		r.wrong(name, "must be an id")
 	}
 	return id
 }

@@ -119,9 +119,9 @@ type request struct {
 }
 
 func (l *errorLab) request(op described) request {
-	r := request{described: op, id: l.newEmailFor(op)}
-	r.path = l.pathOf(op, r.id)
-	for _, name := range []string{"short", "two", "later", "accepted", "asked"} {
+	r := request{described: op}
+	r.path, r.id = l.pathFor(op)
+	for _, name := range []string{"short", "two", "later", "accepted", "asked", "webhook", "moved", "since"} {
 		if body, ok := op.bodies(l.t)[name]; ok {
 			r.body = body
 		}
@@ -173,7 +173,8 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"validation_error": func(l *errorLab, r request) answer {
 		r.path += "?limit=0"
 		if r.body != "" {
-			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result", `"address"`, `"addr"`).Replace(r.body)
+			r.body = strings.NewReplacer("shop@example.com", "nobody", "scheduled_at", "scheduledAt", "outcome", "result", `"address"`, `"addr"`,
+				"endpoint", "end_point", "since", "from").Replace(r.body)
 		}
 		return r.send(l.service)
 	},
@@ -205,10 +206,14 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 		r.body = strings.ReplaceAll(r.body, r.id, "019a0000-0000-7000-8000-000000000000")
 		return r.send(l.service)
 	},
-	"not_cancelable":    sendToEnded,
-	"not_scheduled":     sendToEnded,
-	"not_failed":        sendToEnded,
-	"not_in_doubt":      sendToEnded,
+	"not_cancelable": sendToEnded,
+	"not_scheduled":  sendToEnded,
+	"not_failed":     sendToEnded,
+	"not_in_doubt":   sendToEnded,
+	"webhook_disabled": func(l *errorLab, r request) answer {
+		l.exec("UPDATE outbox.webhooks SET status = 'disabled', disabled_reason = 'request'")
+		return r.send(l.service)
+	},
 	"invalid_signature": func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "unverified") },
 	"invalid_event":     func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "garbled") },
 	"internal_server_error": func(l *errorLab, r request) answer {

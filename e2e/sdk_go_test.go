@@ -41,6 +41,7 @@ func TestSDKGo(t *testing.T) {
 	sdk.run("schedule", goSDK.testSchedule)
 	sdk.run("batch", goSDK.testBatch)
 	sdk.run("list", goSDK.testList)
+	sdk.run("webhooks", goSDK.testWebhooks)
 	sdk.run("errors", goSDK.testErrors)
 	sdk.run("base URLs", goSDK.testBaseURLs)
 	sdk.run("send", func(s goSDK) { s.testSend(inbox) })
@@ -202,6 +203,42 @@ func (s goSDK) list(options *resend.ListOptions) resend.ListEmailsResponse {
 		s.t.Fatal(err)
 	}
 	return list
+}
+
+func (s goSDK) testWebhooks() {
+	ctx, endpoint := s.t.Context(), "https://example.com/webhooks"
+	created, err := s.client.Webhooks.CreateWithContext(ctx, &resend.CreateWebhookRequest{
+		Endpoint: endpoint, Events: []string{resend.EventEmailSent, resend.EventEmailBounced},
+	})
+	if err != nil || created.Object != "webhook" || !strings.HasPrefix(created.SigningSecret, "whsec_") {
+		s.t.Fatalf("created %+v, %v", created, err)
+	}
+	moved := "https://example.com/v2"
+	updated, err := s.client.Webhooks.UpdateWithContext(ctx, created.Id, &resend.UpdateWebhookRequest{Endpoint: &moved, Events: []string{resend.EventEmailOpened}})
+	if err != nil || *updated != (resend.UpdateWebhookResponse{Object: "webhook", Id: created.Id}) {
+		s.t.Errorf("updated %+v, %v", updated, err)
+	}
+	got, err := s.client.Webhooks.GetWithContext(ctx, created.Id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	want := &resend.Webhook{
+		Object: "webhook", Id: created.Id, CreatedAt: got.CreatedAt, Status: "enabled", Endpoint: moved,
+		Events: []string{resend.EventEmailOpened}, SigningSecret: created.SigningSecret,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || got.CreatedAt == "" {
+		s.t.Errorf("webhook (-want +got):\n%s", diff)
+	}
+	list, err := s.client.Webhooks.ListWithContext(ctx)
+	if err != nil || len(list.Data) != 1 || list.Data[0].Id != created.Id || list.HasMore {
+		s.t.Errorf("list %+v, %v", list, err)
+	}
+	removed, err := s.client.Webhooks.RemoveWithContext(ctx, created.Id)
+	if err != nil || *removed != (resend.DeleteWebhookResponse{Object: "webhook", Id: created.Id, Deleted: true}) {
+		s.t.Errorf("removed %+v, %v", removed, err)
+	}
+	_, err = s.client.Webhooks.GetWithContext(ctx, created.Id)
+	s.wantError(err, "Webhook not found")
 }
 
 // This SDK drops the error's name and status; its text is all there is.

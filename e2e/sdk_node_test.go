@@ -57,6 +57,7 @@ func TestSDKNode(t *testing.T) {
 	sdk.run("schedule", func(s nodeSDK) { s.checkSchedule(moved) })
 	sdk.run("batch", nodeSDK.checkBatch)
 	sdk.run("list", nodeSDK.checkList)
+	sdk.run("webhooks", nodeSDK.checkWebhooks)
 	sdk.run("errors", nodeSDK.checkErrors)
 	sdk.run("base URLs", nodeSDK.checkBaseURLs)
 
@@ -169,6 +170,42 @@ func (s nodeSDK) checkSchedule(moved time.Time) {
 			s.t.Errorf("step %s: %+v, want %s and %v", step, got, event, moved)
 		}
 	}
+}
+
+func (s nodeSDK) checkWebhooks() {
+	id := s.id("createWebhook")
+	var created, got, rotated struct {
+		Object, ID, Status, Endpoint string
+		Events                       []string
+		SigningSecret                string `json:"signing_secret"`
+	}
+	s.data("createWebhook", &created)
+	s.data("getWebhook", &got)
+	s.data("rotateWebhook", &rotated)
+	if got.SigningSecret != created.SigningSecret || rotated.SigningSecret == created.SigningSecret || rotated.SigningSecret == "" {
+		s.t.Errorf("secrets %q, %q, rotated to %q", created.SigningSecret, got.SigningSecret, rotated.SigningSecret)
+	}
+	if got.Object != "webhook" || got.ID != id || got.Status != "disabled" || got.Endpoint != "https://example.com/webhooks" || len(got.Events) != 2 {
+		s.t.Errorf("webhook %+v", got)
+	}
+	for step, n := range map[string]int{"listWebhooks": 1, "listWebhookEvents": 0} {
+		var list struct {
+			Object string
+			Data   []struct{ ID string }
+		}
+		if s.data(step, &list); list.Object != "list" || len(list.Data) != n {
+			s.t.Errorf("step %s: %+v", step, list)
+		}
+	}
+	var removed struct {
+		ID      string
+		Deleted bool
+	}
+	if s.data("removeWebhook", &removed); removed.ID != id || !removed.Deleted || s.id("updateWebhook") != id {
+		s.t.Errorf("removed %+v", removed)
+	}
+	s.wantError("getWebhookEvent", http.StatusNotFound, "not_found", "Webhook event not found")
+	s.wantError("replayWebhookEvent", http.StatusConflict, "webhook_disabled", "disabled")
 }
 
 // batchData is what the SDK returns of a batch.

@@ -66,6 +66,9 @@ FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid
 WHERE t.typnamespace = 'outbox'::regnamespace GROUP BY t.typname
 UNION ALL
 SELECT E'\n' || pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
+UNION ALL
+SELECT E'\n' || pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal
 ORDER BY 1`
 
 func picture(t *testing.T, tx pgx.Tx) string {

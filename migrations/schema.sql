@@ -1032,6 +1032,71 @@ AS $function$
 $function$
 
 
+CREATE OR REPLACE FUNCTION outbox.webhook_on_event()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM outbox.webhook_tell(e, 'email.' || NEW.type, NEW.id) FROM outbox.emails e WHERE e.id = NEW.email_id;
+    RETURN NULL;
+END $function$
+
+
+CREATE OR REPLACE FUNCTION outbox.webhook_on_status()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM outbox.webhook_tell(NEW, 'email.' || NEW.status, NULL);
+    RETURN NULL;
+END $function$
+
+
+CREATE OR REPLACE FUNCTION outbox.webhook_tell(email outbox.emails, kind text, event uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    at   constant timestamptz := clock_timestamp();
+    busy boolean;
+BEGIN
+    IF NOT EXISTS (SELECT FROM outbox.webhooks w
+        WHERE w.org_id = email.org_id AND w.status = 'enabled' AND kind = ANY (w.events)) THEN
+        RETURN;
+    END IF;
+    busy := EXISTS (SELECT FROM outbox.river_job j
+        WHERE j.state = 'available' AND j.queue = 'webhooks' AND j.scheduled_at <= at);
+    WITH told AS (
+        INSERT INTO outbox.webhook_messages (id, webhook_id, org_id, type, email_id, event_id, attempt,
+            reason, reason_detail, created_at, next_attempt_at)
+        SELECT outbox.enqueue_new_id(at), w.id, w.org_id, kind, email.id, event, ended_by.number,
+            CASE WHEN event IS NULL THEN email.reason END, CASE WHEN event IS NULL THEN email.reason_detail END,
+            date_trunc('milliseconds', at), at
+        FROM outbox.webhooks w LEFT JOIN LATERAL (
+            SELECT a.number FROM outbox.attempts a WHERE a.email_id = email.id AND event IS NULL
+            ORDER BY a.stage = 'accepted' DESC, a.number DESC LIMIT 1) ended_by ON true
+        WHERE w.org_id = email.org_id AND w.status = 'enabled' AND kind = ANY (w.events)
+        RETURNING id
+    )
+    INSERT INTO outbox.river_job (args, created_at, kind, max_attempts, priority, queue, scheduled_at, state)
+    SELECT jsonb_build_object('message_id', id), at, 'deliver_webhook', 10000, 2, 'webhooks', at, 'available'
+    FROM told;
+    IF NOT busy THEN
+        PERFORM pg_notify('outbox.river_insert', '{"queue": "webhooks"}');
+    END IF;
+END $function$
+
+
+CREATE TRIGGER webhook_on_event AFTER INSERT ON outbox.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['delivered'::text, 'delivery_delayed'::text, 'bounced'::text, 'complained'::text, 'opened'::text, 'clicked'::text]))) EXECUTE FUNCTION outbox.webhook_on_event()
+
+CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['sent'::text, 'failed'::text, 'unknown'::text])))) EXECUTE FUNCTION outbox.webhook_on_status()
+
 TABLE api_keys
     id text NOT NULL
     org_id uuid NOT NULL
@@ -1298,6 +1363,50 @@ TABLE unsubscribe_secrets
     used_from timestamp with time zone NOT NULL
     unsubscribe_secrets_pkey PRIMARY KEY (id)
     unsubscribe_secrets_secret_check CHECK ((octet_length(secret) = 32))
+
+TABLE webhook_messages WITH (fillfactor=80)
+    id uuid NOT NULL
+    webhook_id uuid NOT NULL
+    org_id uuid NOT NULL
+    type text NOT NULL
+    email_id uuid NOT NULL
+    event_id uuid
+    attempt smallint
+    reason text
+    reason_detail text
+    created_at timestamp with time zone NOT NULL
+    attempts smallint NOT NULL DEFAULT 0
+    next_attempt_at timestamp with time zone NOT NULL
+    delivered_at timestamp with time zone
+    failed_at timestamp with time zone
+    last_status smallint
+    last_error text
+    webhook_messages_check CHECK (((delivered_at IS NULL) OR (failed_at IS NULL)))
+    webhook_messages_pkey PRIMARY KEY (id)
+    CREATE INDEX webhook_messages_open ON outbox.webhook_messages USING btree (next_attempt_at) WHERE ((delivered_at IS NULL) AND (failed_at IS NULL))
+    CREATE INDEX webhook_messages_webhook_id_id ON outbox.webhook_messages USING btree (webhook_id, id)
+
+TABLE webhooks
+    id uuid NOT NULL
+    org_id uuid NOT NULL
+    endpoint text NOT NULL
+    events text[] NOT NULL
+    status text NOT NULL DEFAULT 'enabled'::text
+    disabled_reason text
+    failing_since timestamp with time zone
+    secret bytea NOT NULL
+    previous_secret bytea
+    previous_secret_until timestamp with time zone
+    created_at timestamp with time zone NOT NULL
+    webhooks_check CHECK (((status = 'disabled'::text) = (disabled_reason IS NOT NULL)))
+    webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_secret_until IS NULL)))
+    webhooks_disabled_reason_check CHECK ((disabled_reason = ANY (ARRAY['request'::text, 'gone'::text, 'failing'::text])))
+    webhooks_endpoint_check CHECK (((endpoint <> ''::text) AND (length(endpoint) <= 2048)))
+    webhooks_events_check CHECK ((events <> '{}'::text[]))
+    webhooks_org_id_fkey FOREIGN KEY (org_id) REFERENCES outbox.orgs(id) ON DELETE CASCADE
+    webhooks_pkey PRIMARY KEY (id)
+    webhooks_status_check CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text])))
+    CREATE INDEX webhooks_org_id_id ON outbox.webhooks USING btree (org_id, id)
 
 TABLE workers
     id text NOT NULL

@@ -51,6 +51,10 @@ type Config struct {
 	// recipient: [DefaultSuppressOn] if it is nil, none if it is empty.
 	SuppressOn []SuppressionReason
 
+	// AllowPrivateWebhooks lets webhooks be made for endpoints that are not on
+	// the public internet, and for http. The workers must allow it too.
+	AllowPrivateWebhooks bool
+
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -62,6 +66,8 @@ type Client struct {
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
 	gate keyGate
+	// endpoints says where webhooks may be.
+	endpoints endpoints
 	// lanes counts what orgs have waiting.
 	lanes lanes
 }
@@ -87,7 +93,7 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("river: %w", err)
 	}
-	return &Client{pool: pool, jobs: jobs, cfg: cfg}, nil
+	return &Client{pool: pool, jobs: jobs, cfg: cfg, endpoints: endpoints{private: cfg.AllowPrivateWebhooks}}, nil
 }
 
 // Jobs returns the insert-only River client, for River UI.

@@ -48,12 +48,17 @@ type deliverer struct {
 	underWay *keySet
 	// flow says which provider may be used when.
 	flow *flow
+	// webhooks tells the orgs' endpoints.
+	webhooks *webhookDeliverer
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
-	return &deliverer{pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), flow: newFlow(pool, cfg)}
+	return &deliverer{
+		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet),
+		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
+	}
 }
 
 // configure adds to a River configuration what delivers emails: workers,
@@ -70,6 +75,8 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		river.AddWorkerSafely(cfg.Workers, d),
 		river.AddWorkerSafely(cfg.Workers, &purgeKeysWorker{pool: d.pool, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &adoptEventsWorker{client: client, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &webhookWorker{webhookDeliverer: d.webhooks, session: d.session}),
+		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}
@@ -77,6 +84,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		cfg.Queues = map[string]river.QueueConfig{}
 	}
 	cfg.Queues[Queue] = river.QueueConfig{MaxWorkers: d.cfg.Concurrency}
+	cfg.Queues[WebhookQueue] = river.QueueConfig{MaxWorkers: webhookConcurrency}
 	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
 	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
 	cfg.Schema = Schema
@@ -98,11 +106,7 @@ func (d *deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 // NextRetry spaces the runs of a job that failed for reasons of its own, such
 // as a database that was away. Attempts are spaced by the emails table.
 func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
-	now := time.Now()
-	if d.session != nil {
-		now = d.session.clock.Now()
-	}
-	return now.Add(backoff(len(job.Errors) + 1))
+	return d.session.now().Add(backoff(len(job.Errors) + 1))
 }
 
 // Work runs one job.

@@ -37,6 +37,12 @@
 // the tests in outbox and api that are named after SQL and the three doors fail
 // otherwise.
 //
+// # Webhooks
+//
+// Triggers on emails and events write what an org's own endpoints are told, with
+// its job, in the transaction of the change; migration 8 has them. A worker makes
+// the payload of the email and posts it, at least once, under the message's id.
+//
 // # States
 //
 //	scheduled ─▶ queued ─▶ sending ─▶ sent ─▶ delivered, bounced, complained

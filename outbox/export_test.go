@@ -57,3 +57,47 @@ func NewSweeper(d *Deliverer) (*Sweeper, error) {
 	s, err := w.newSweeper()
 	return (*Sweeper)(s), err
 }
+
+// Tell runs what a job of a webhook's message runs.
+func (d *Deliverer) Tell(ctx context.Context, message uuid.UUID) (time.Duration, error) {
+	return d.webhooks.deliver(ctx, message)
+}
+
+// SetWebhookTimeout makes endpoints that do not answer time out sooner.
+func (d *Deliverer) SetWebhookTimeout(timeout time.Duration) { d.webhooks.timeout = timeout }
+
+// SetWebhookTimeout makes endpoints that do not answer time out sooner.
+func (w *Worker) SetWebhookTimeout(timeout time.Duration) { w.deliverer.webhooks.timeout = timeout }
+
+// AdoptMessages gives forgotten messages of webhooks a job each.
+func (d *Deliverer) AdoptMessages(ctx context.Context, c *Client) error {
+	return adoptMessages(ctx, d.pool, c.jobs, d.log)
+}
+
+// WebhookDelay returns how long to wait after so many attempts.
+func WebhookDelay(attempts int) (time.Duration, bool) { return webhookDelay(attempts) }
+
+// EndpointPlaces shares a process's requests between endpoints.
+type EndpointPlaces struct{ places endpointPlaces }
+
+// Enter takes a place at an endpoint.
+func (p *EndpointPlaces) Enter(webhook uuid.UUID, failing bool) (leave func(time.Duration), wait time.Duration) {
+	return p.places.enter(webhook, failing)
+}
+
+// EndpointShare is how many places an endpoint in order has.
+const EndpointShare = endpointShare
+
+// ConnectGuarded makes a request as to a webhook and says in a word what was
+// wrong.
+func ConnectGuarded(url string) string {
+	resp, err := endpoints{}.client().Head(url)
+	if err != nil {
+		return wordOf(err)
+	}
+	_ = resp.Body.Close()
+	return "nothing"
+}
+
+// MayConnect reports whether a webhook may be at an address and port.
+func MayConnect(address string) bool { return endpoints{}.control("tcp", address, nil) == nil }

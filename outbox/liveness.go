@@ -208,6 +208,15 @@ func (s *session) look(ctx context.Context) error {
 	return nil
 }
 
+// now is the database's time, as far as is known. A nil session, of tests, has
+// the process's.
+func (s *session) now() time.Time {
+	if s == nil {
+		return time.Now()
+	}
+	return s.clock.Now()
+}
+
 // owned reports whether the session still stands.
 func (s *session) owned() bool {
 	select {

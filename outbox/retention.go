@@ -81,7 +81,7 @@ func (w *purgeKeysWorker) Work(ctx context.Context, _ *river.Job[purgeKeysArgs])
 }
 
 func periodicJobs() []*river.PeriodicJob {
-	return []*river.PeriodicJob{every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{})}
+	return []*river.PeriodicJob{every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{}), every(purgeInterval, keepWebhooksArgs{})}
 }
 
 // every runs a job when a worker begins to lead, and then regularly.

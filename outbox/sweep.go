@@ -216,7 +216,7 @@ func (s *sweeper) free(ctx context.Context, tx pgx.Tx, ids []int64, reason strin
 // sqlOverdueJobs finds deliveries whose owner lives and has let its time pass,
 // as one that is paused for good or cut off: its attempt is past the deadline,
 // or the outcome is recorded and the job not done with, or the job runs longer
-// than any delivery may.
+// than any delivery may. A webhook that is told twice gets the same id.
 const sqlOverdueJobs = `
 SELECT j.id FROM outbox.river_job j
 WHERE j.state = 'running' AND j.kind = 'deliver_email' AND (
@@ -227,11 +227,12 @@ WHERE j.state = 'running' AND j.kind = 'deliver_email' AND (
             AND a.worker = j.attempted_by[array_upper(j.attempted_by, 1)]
             AND CASE WHEN a.stage = 'sending' AND a.in_doubt_at IS NULL
                 THEN a.deadline < now() - $1::interval
-                ELSE coalesce(a.ended_at, a.in_doubt_at) BETWEEN j.attempted_at AND now() - $1::interval END))`
+                ELSE coalesce(a.ended_at, a.in_doubt_at) BETWEEN j.attempted_at AND now() - $1::interval END))
+    OR j.state = 'running' AND j.kind = 'deliver_webhook' AND j.attempted_at < now() - $1::interval - $3::interval`
 
 func (s *sweeper) freeOverdue(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sqlOverdueJobs, attemptMargin, s.jobBudget)
+		rows, err := tx.Query(ctx, sqlOverdueJobs, attemptMargin, s.jobBudget, webhookJobTimeout)
 		if err != nil {
 			return err
 		}

@@ -50,6 +50,10 @@ type WorkerConfig struct {
 	PublicURL string
 	// SuppressOn is as in [Config].
 	SuppressOn []SuppressionReason
+	// AllowPrivateWebhooks lets the orgs' webhooks be anywhere, in our own
+	// network too, and over http: for development and tests. False: only on the
+	// public internet.
+	AllowPrivateWebhooks bool
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:

@@ -193,6 +193,9 @@ func (d *dev) startInbox() (stop func() error, err error) {
 	return func() error { return errors.Join(server.Close(), box.Close()) }, nil
 }
 
+// privateWebhooksVariable lets webhooks lead to this machine.
+const privateWebhooksVariable = "OUTBOXD_WEBHOOK_ALLOW_PRIVATE"
+
 // startPrograms starts api and worker as processes of their own, as in
 // production, and waits until both are ready.
 func (d *dev) startPrograms(ctx context.Context) error {
@@ -206,6 +209,9 @@ func (d *dev) startPrograms(ctx context.Context) error {
 	}
 	if os.Getenv("OUTBOXD_PROVIDERS") == "" {
 		common = append(common, "OUTBOXD_PROVIDERS=smtp", "SMTP_URL=smtp://"+d.InboxSMTPAddr+"?tls=none")
+	}
+	if os.Getenv(privateWebhooksVariable) == "" {
+		common = append(common, privateWebhooksVariable+"=true") // the application is on this machine
 	}
 	for _, program := range []struct{ name, ops string }{{"api", d.OpsAddr}, {"worker", d.WorkerOpsAddr}} {
 		if err := d.children.start(program.name, append(common, "OUTBOXD_OPS_ADDR="+program.ops)); err != nil {

@@ -35,6 +35,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
 		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
+		AllowPrivateWebhooks: cfg.WebhookAllowPrivate,
 	})
 	if err != nil {
 		return err

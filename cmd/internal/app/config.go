@@ -43,6 +43,9 @@ type Config struct {
 	// SuppressOn are the reports of providers that suppress the recipient.
 	SuppressOn []string `env:"OUTBOXD_SUPPRESS_ON" envDefault:"hard_bounce,complaint,unsubscribe"`
 
+	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
+	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
+
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`

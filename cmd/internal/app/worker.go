@@ -32,7 +32,8 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 		Providers: list, Rates: cfg.rates(), Logger: log,
 		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
 		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
-		Concurrency: cfg.Concurrency, Version: Version, PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
+		Concurrency: cfg.Concurrency, AllowPrivateWebhooks: cfg.WebhookAllowPrivate, Version: Version,
+		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
 	})
 	if err != nil {
 		return err

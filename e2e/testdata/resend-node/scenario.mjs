@@ -57,6 +57,18 @@ const page = await step('page', resend.emails.list({ limit: 2 }));
 const next = await step('nextPage', resend.emails.list({ limit: 2, after: page.data.data.at(-1).id }));
 await step('pageBefore', resend.emails.list({ limit: 2, before: next.data.data[0].id }));
 
+const hook = { endpoint: 'https://example.com/webhooks', events: ['email.sent', 'email.bounced'] };
+const webhook = (await step('createWebhook', resend.webhooks.create(hook))).data.id;
+await step('updateWebhook', resend.webhooks.update(webhook, { status: 'disabled' }));
+await step('getWebhook', resend.webhooks.get(webhook));
+await step('listWebhooks', resend.webhooks.list({ limit: 1 }));
+await step('rotateWebhook', resend.webhooks.rotateSigningSecret(webhook));
+await step('listWebhookEvents', resend.webhooks.events.list({ webhookId: webhook, limit: 1 }));
+const eventId = '019a0000-0000-7000-8000-000000000000';
+await step('getWebhookEvent', resend.webhooks.events.get({ webhookId: webhook, eventId }));
+await step('replayWebhookEvent', resend.webhooks.events.replay({ webhookId: webhook, eventId }));
+await step('removeWebhook', resend.webhooks.remove(webhook));
+
 await step('invalid', resend.emails.send(bad));
 await step('unknownId', resend.emails.get('019a0000-0000-7000-8000-000000000000'));
 await step('noKey', new Resend(' ').emails.send(small('No key'))); // the header arrives as a bare "Bearer"
