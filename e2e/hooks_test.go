@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func TestProvidersReportBack(t *testing.T) {
 	addr := freeAddr(t)
 	fake := startFakeESP(t, "--webhook-url", "http://"+addr, "--webhook-copies", "3", "--webhook-shuffle")
 	reporting := []string{"mailgun", "postmark", "resend", "sendgrid", "ses"}
-	env := append(fake.env, "OUTBOXD_PROVIDERS="+strings.Join(reporting, ","))
+	env := slices.Concat(fake.env, []string{"OUTBOXD_PROVIDERS=" + strings.Join(reporting, ",")})
 	base := in.start("api", append(env, "OUTBOXD_ADDR="+addr)...).url("api")
 	in.start("worker", env...).ready()
 
