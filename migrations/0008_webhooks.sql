@@ -97,10 +97,13 @@ BEGIN
     END IF;
 END $$;
 
+-- A provider's event can come before our own record of the hand-over, and take
+-- the email past sent: it was accepted all the same, and that is told.
 CREATE FUNCTION outbox.webhook_on_status() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM outbox.webhook_tell(NEW, 'email.' || NEW.status, NULL);
+    PERFORM outbox.webhook_tell(NEW,
+        'email.' || CASE WHEN NEW.status IN ('failed', 'unknown') THEN NEW.status ELSE 'sent' END, NULL);
     RETURN NULL;
 END $$;
 
@@ -123,7 +126,9 @@ END $$;
 -- +goose StatementEnd
 
 CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW
-WHEN (OLD.status IS DISTINCT FROM NEW.status AND NEW.status IN ('sent', 'failed', 'unknown'))
+WHEN (OLD.status <> NEW.status AND NEW.status IN ('failed', 'unknown')
+    OR OLD.status NOT IN ('sent', 'delivered', 'bounced', 'complained')
+        AND NEW.status IN ('sent', 'delivered', 'bounced', 'complained'))
 EXECUTE FUNCTION outbox.webhook_on_status();
 
 CREATE TRIGGER webhook_on_event AFTER INSERT ON outbox.events FOR EACH ROW

@@ -1051,7 +1051,8 @@ CREATE OR REPLACE FUNCTION outbox.webhook_on_status()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    PERFORM outbox.webhook_tell(NEW, 'email.' || NEW.status, NULL);
+    PERFORM outbox.webhook_tell(NEW,
+        'email.' || CASE WHEN NEW.status IN ('failed', 'unknown') THEN NEW.status ELSE 'sent' END, NULL);
     RETURN NULL;
 END $function$
 
@@ -1095,7 +1096,7 @@ END $function$
 
 CREATE TRIGGER webhook_on_event AFTER INSERT ON outbox.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['delivered'::text, 'delivery_delayed'::text, 'bounced'::text, 'complained'::text, 'opened'::text, 'clicked'::text]))) EXECUTE FUNCTION outbox.webhook_on_event()
 
-CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW WHEN (((old.status IS DISTINCT FROM new.status) AND (new.status = ANY (ARRAY['sent'::text, 'failed'::text, 'unknown'::text])))) EXECUTE FUNCTION outbox.webhook_on_status()
+CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW WHEN ((((old.status <> new.status) AND (new.status = ANY (ARRAY['failed'::text, 'unknown'::text]))) OR ((old.status <> ALL (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text])) AND (new.status = ANY (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text]))))) EXECUTE FUNCTION outbox.webhook_on_status()
 
 TABLE api_keys
     id text NOT NULL

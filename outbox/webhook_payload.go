@@ -41,8 +41,8 @@ type webhookData struct {
 	Metadata          map[string]string `json:"metadata"`
 }
 
-// webhookBounce has the words of Resend, who have them from Amazon SES: our
-// events tell no finer kinds.
+// webhookBounce has the words of Resend, who have them from Amazon SES: Permanent
+// for an address that will never take mail, else Undetermined.
 type webhookBounce struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -65,7 +65,7 @@ const (
     m.type, m.created_at, m.email_id, m.reason, m.reason_detail, coalesce(e.status, ''), e.created_at,
     coalesce(e.possible_duplicate, false), coalesce(c.from_address, ''), c.to_addresses, coalesce(c.subject, ''),
     c.tags, c.metadata, coalesce(v.provider, a.provider), a.provider_message_id, v.recipient, v.detail,
-    coalesce(v.occurred_at, m.created_at)`
+    coalesce(v.occurred_at, m.created_at), coalesce(v.permanent, false)`
 	payloadTablesSQL = `
     LEFT JOIN outbox.emails e ON e.id = m.email_id
     LEFT JOIN outbox.email_contents c ON c.email_id = m.email_id
@@ -80,6 +80,7 @@ const (
 type payloadRow struct {
 	payload            webhookPayload
 	to, tags, metadata []byte
+	permanent          bool // a bounce
 }
 
 func (r *payloadRow) columns() []any {
@@ -87,7 +88,7 @@ func (r *payloadRow) columns() []any {
 	return []any{
 		&r.payload.Type, &r.payload.CreatedAt, &d.EmailID, &d.Reason, &d.ReasonDetail, &d.Status, &d.CreatedAt,
 		&d.PossibleDuplicate, &d.From, &r.to, &d.Subject,
-		&r.tags, &r.metadata, &d.Provider, &d.MessageID, &d.Recipient, &d.Detail, &d.OccurredAt,
+		&r.tags, &r.metadata, &d.Provider, &d.MessageID, &d.Recipient, &d.Detail, &d.OccurredAt, &r.permanent,
 	}
 }
 
@@ -112,7 +113,7 @@ func (r *payloadRow) encode() ([]byte, error) {
 	for _, tag := range m.Tags {
 		p.Data.Tags[tag.Name] = tag.Value
 	}
-	p.Data.explain(p.Type)
+	p.Data.explain(p.Type, r.permanent)
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false) // an address in <> is no HTML here
@@ -123,7 +124,7 @@ func (r *payloadRow) encode() ([]byte, error) {
 }
 
 // explain fills in what the type is about.
-func (d *webhookData) explain(event WebhookEvent) {
+func (d *webhookData) explain(event WebhookEvent, permanent bool) {
 	if d.Recipient != nil {
 		d.To = []string{*d.Recipient} // those it concerns, as at Resend
 	}
@@ -137,6 +138,9 @@ func (d *webhookData) explain(event WebhookEvent) {
 		d.Failed = &webhookFailed{Reason: textOf(d.Reason)}
 	case WebhookBounced:
 		d.Bounce = &webhookBounce{Message: textOf(d.Detail), Type: "Undetermined", SubType: "Undetermined"}
+		if permanent {
+			d.Bounce.Type, d.Bounce.SubType = "Permanent", "General"
+		}
 	case WebhookClicked:
 		d.Click = &webhookClick{Link: textOf(d.Detail), Timestamp: d.OccurredAt}
 	}

@@ -86,7 +86,9 @@ func TestWebhookMessages(t *testing.T) {
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(400, "") })
 	d.deliver(d.enqueue())
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reset() })
-	d.deliver(d.enqueue())
+	doubt := d.enqueue()
+	d.deliver(doubt)
+	d.exec("UPDATE outbox.emails SET status = 'bounced' WHERE id = $1", doubt) // as by an event: it was accepted
 	tx, err := d.pool.Begin(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +102,7 @@ func TestWebhookMessages(t *testing.T) {
 
 	for w, want := range map[*outbox.Webhook][]outbox.WebhookEvent{
 		all: {
-			"email.sent", "email.delivery_delayed", "email.delivered", "email.opened", "email.clicked", "email.bounced",
+			"email.sent", "email.sent", "email.delivery_delayed", "email.delivered", "email.opened", "email.clicked", "email.bounced",
 			"email.complained", "email.failed", "email.unknown",
 		},
 		some: {"email.clicked", "email.failed"},
@@ -117,8 +119,36 @@ func TestWebhookMessages(t *testing.T) {
 		}
 	}
 	if n := count(t, d.pool, `SELECT count(*) FROM outbox.river_job WHERE kind = 'deliver_webhook' AND queue = 'webhooks'
-		AND state = 'available' AND (SELECT array_agg(key) FROM jsonb_object_keys(args) AS k (key)) = '{message_id}'`); n != 11 {
-		t.Errorf("%d jobs with nothing but an id, want 11", n)
+		AND state = 'available' AND (SELECT array_agg(key) FROM jsonb_object_keys(args) AS k (key)) = '{message_id}'`); n != 12 {
+		t.Errorf("%d jobs with nothing but an id, want 12", n)
+	}
+}
+
+// F22: an endpoint is told each event once, however often and early it is
+// reported, and that the email was accepted also when an event says so first.
+func TestWebhookTellsRepeatedEventsOnce(t *testing.T) {
+	t.Parallel()
+	d := newTelling(t)
+	w := d.webhook("http://127.0.0.1:1/")
+	id := d.enqueue()
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
+		d.delivering.report(d.life(id)...) // Begin has committed, Finish has not
+		return providertest.Accept()
+	})
+	d.deliver(id)
+	for range 3 {
+		d.delivering.report(d.life(id)...)
+	}
+	got := map[outbox.WebhookEvent]int{}
+	for _, m := range d.messages(w) {
+		got[m.Type]++
+	}
+	want := map[outbox.WebhookEvent]int{
+		"email.sent": 1, "email.delivery_delayed": 1, "email.delivered": 1, "email.opened": 2, "email.clicked": 2,
+		"email.bounced": 1, "email.complained": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }
 
@@ -131,6 +161,7 @@ func TestWebhookPayloads(t *testing.T) {
 	for kind, detail := range map[string]string{"bounced": "550 no such user", "clicked": "https://example.com/offer"} {
 		d.report(email, kind, "joe@example.org", detail)
 	}
+	d.exec("UPDATE outbox.events SET permanent = true WHERE type = 'bounced'")
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(400, "") })
 	d.deliver(d.enqueue())
 	got := map[outbox.WebhookEvent]map[string]any{}
@@ -152,7 +183,7 @@ func TestWebhookPayloads(t *testing.T) {
 			}
 		}
 	}
-	if bounce := got["email.bounced"]["bounce"].(map[string]any); bounce["message"] != "550 no such user" {
+	if bounce := got["email.bounced"]["bounce"].(map[string]any); bounce["message"] != "550 no such user" || bounce["type"] != "Permanent" {
 		t.Errorf("bounce %v", bounce)
 	}
 	if click := got["email.clicked"]["click"].(map[string]any); click["link"] != "https://example.com/offer" {
