@@ -1286,6 +1286,7 @@ TABLE river_job
     queue_length CHECK (((char_length(queue) > 0) AND (char_length(queue) < 128)))
     river_job_pkey PRIMARY KEY (id)
     CREATE INDEX river_job_args_index ON outbox.river_job USING gin (args)
+    CREATE INDEX river_job_email_id ON outbox.river_job USING btree (((args ->> 'email_id'::text))) WHERE (kind = 'deliver_email'::text)
     CREATE INDEX river_job_kind ON outbox.river_job USING btree (kind)
     CREATE INDEX river_job_metadata_index ON outbox.river_job USING gin (metadata)
     CREATE INDEX river_job_prioritized_fetching_index ON outbox.river_job USING btree (state, queue, priority, scheduled_at, id)

@@ -16,7 +16,7 @@ const (
 
 	// maxPostponed bounds how far away the next look at an email is put: by
 	// then the provider may be back, or its rate another.
-	maxPostponed = 5 * time.Minute
+	maxPostponed = 15 * time.Minute
 )
 
 // limiter gives turns at one provider to the deliveries of this process: to the

@@ -263,7 +263,7 @@ FROM (
 ) w
 LEFT JOIN LATERAL (
     SELECT j.id FROM outbox.river_job j
-    WHERE j.args @> jsonb_build_object('email_id', w.id) AND j.kind = 'deliver_email'
+    WHERE j.args ->> 'email_id' = w.id::text AND j.kind = 'deliver_email'
         AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
         AND NOT (w.status = 'queued' AND j.state = 'scheduled'
             AND j.scheduled_at > greatest(w.due, now()) + interval '30 seconds')
