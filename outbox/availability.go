@@ -36,8 +36,8 @@ type ProviderState struct {
 // clock may be wrong.
 const sqlProviders = `
 SELECT name, coalesce(reason, ''), coalesce(detail, ''), out_since,
-    coalesce(greatest(probe_at - now(), interval '0'), interval '0'),
-    coalesce(greatest(now() - recovered_at, interval '1 millisecond'), interval '0')
+    CASE WHEN probe_at > now() THEN probe_at - now() ELSE interval '0' END,
+    CASE WHEN recovered_at IS NULL THEN interval '0' ELSE greatest(now() - recovered_at, interval '1 millisecond') END
 FROM outbox.providers ORDER BY name`
 
 // ProviderStates returns the providers that a worker has been configured with,

@@ -30,6 +30,9 @@ func (d *Deliverer) LookAgain() {
 	d.flow.readAt = time.Time{}
 }
 
+// IsRamping reports whether a provider's rate rises step by step.
+func (d *Deliverer) IsRamping(provider string) bool { return d.flow.isRamping(provider) }
+
 // Attach gives the deliverer a liveness session, as a worker's has, and
 // returns the worker's id and what ends the session as a crash does.
 func (d *Deliverer) Attach(ctx context.Context) (id string, kill func(), err error) {

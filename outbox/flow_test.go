@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/outboxd/outboxd/outbox"
@@ -200,6 +201,26 @@ func TestRefusalsOfMessagesAreNoOutage(t *testing.T) {
 	}
 	if n := d.provider.Requests(); n != 10 || d.state("sendgrid").Reason != "" {
 		t.Errorf("%d requests, state %+v; want 10, in order", n, d.state("sendgrid"))
+	}
+}
+
+// Only what was out is ramped up: a provider that never was has no bound.
+func TestProviderThatWasNeverOut(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.exec("INSERT INTO outbox.providers (name) VALUES ('sendgrid')")
+	if diff := cmp.Diff(outbox.ProviderState{Name: "sendgrid"}, d.state("sendgrid")); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	if d.deliver(d.enqueue()); d.deliverer.IsRamping("sendgrid") {
+		t.Error("it is ramped up")
+	}
+	d.provider.Respond(always(providertest.Reply(401, "")))
+	d.deliver(d.enqueue())
+	d.provider.Respond(nil)
+	d.probeNow()
+	if d.deliver(d.enqueue()); !d.deliverer.IsRamping("sendgrid") {
+		t.Error("it is not ramped up after an outage")
 	}
 }
 
