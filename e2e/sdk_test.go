@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // everyByte is a file that any mistake of encoding changes.
@@ -70,12 +71,12 @@ func (m *mailpit) checkArrived(subject string, files ...string) {
 	m.t.Helper()
 	got := m.message(m.await(subject))
 	want := mailpitMessage{
-		ID: got.ID, Subject: subject, From: mailpitAddress{"Shop", "shop@example.com"},
+		ID: got.ID, MessageID: got.MessageID, Subject: subject, From: mailpitAddress{"Shop", "shop@example.com"},
 		To: []mailpitAddress{{"", "jane@example.org"}}, Cc: []mailpitAddress{{"", "joe@example.org"}},
 		Bcc: []mailpitAddress{{"", "ann@example.org"}}, ReplyTo: []mailpitAddress{{"", "help@example.com"}},
 		Text: "Thank you ✓", HTML: "<p>Thank you ✓</p>", Attachments: got.Attachments,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		m.t.Errorf("%s (-want +got):\n%s", subject, diff)
 	}
 	var headers http.Header
