@@ -21,6 +21,13 @@
 // liveness.go and sweep.go say how. [AddWorkers] makes a worker of a River
 // client that the application has anyway.
 //
+// A provider that asks to be left alone, is down or refuses our key is taken out
+// for all workers; flow.go says how emails wait and how it comes back. An org's
+// flood goes behind everybody else's mail (lane.go). What providers report later
+// is recorded by [Client.RecordEvents]: it raises the status, settles doubts, and
+// suppresses addresses. Every change is told to the org's own webhooks, by
+// triggers, so that no way of making it can forget them.
+//
 // # SQL
 //
 // Applications in other languages call the function outbox.enqueue_email in
@@ -32,7 +39,7 @@
 // the HTTP API and this package: it computes the same fingerprints and writes the
 // same rows, so a submission replays whichever way it comes. It checks the shape
 // of a message; what only Go can judge is judged before the first attempt and
-// fails the email with an event. It is written in migrations 3, 4 and 7, and a
+// fails the email with an event. It is written in migrations 3, 4, 5 and 7, and a
 // change of the fingerprint, of a limit or of a column has to be made there too:
 // the tests in outbox and api that are named after SQL and the three doors fail
 // otherwise.
