@@ -61,7 +61,8 @@ func ProviderStates(ctx context.Context, pool *pgxpool.Pool) ([]ProviderState, e
 }
 
 const sqlRegisterProviders = `
-INSERT INTO outbox.providers (name) SELECT unnest($1::text[]) ON CONFLICT (name) DO NOTHING`
+INSERT INTO outbox.providers AS p (name) SELECT unnest($1::text[]) ORDER BY 1
+ON CONFLICT (name) DO UPDATE SET probe_at = now() WHERE p.reason = 'misconfigured'`
 
 // outage is why a provider is to be taken out, and for how long at least.
 type outage struct {
@@ -79,7 +80,8 @@ type outage struct {
 // sqlTakeOut takes a provider out for all workers. Of many that find out at the
 // same time the first one counts; the others only make a wait longer that the
 // provider asked for. What was begun before the last recovery says nothing any
-// more. The back-off goes on from where it was if the recovery did not last.
+// more. The back-off begins anew for another reason, and goes on from where it was
+// if a recovery did not last.
 const sqlTakeOut = `
 WITH before AS (SELECT reason FROM outbox.providers WHERE name = $1)
 INSERT INTO outbox.providers AS p (name, reason, detail, failures, out_since, probe_at)
@@ -88,16 +90,19 @@ ON CONFLICT (name) DO UPDATE SET
     reason = excluded.reason, detail = excluded.detail, out_since = coalesce(p.out_since, now()),
     failures = CASE
         WHEN p.reason IS NOT NULL AND NOT $7 THEN p.failures
-        WHEN p.reason IS NULL AND coalesce(p.recovered_at < now() - interval '1 minute', true) THEN 1
+        WHEN p.reason <> excluded.reason OR ` + outAnewSQL + ` THEN 1
         ELSE p.failures + 1 END,
     probe_at = CASE
         WHEN p.reason IS NOT NULL AND NOT $7 THEN greatest(p.probe_at, now() + $4::interval)
-        WHEN p.reason IS NULL AND coalesce(p.recovered_at < now() - interval '1 minute', true) THEN excluded.probe_at
+        WHEN p.reason <> excluded.reason OR ` + outAnewSQL + ` THEN excluded.probe_at
         ELSE now() + greatest($4::interval,
             least($6::interval, $5::interval * power(2, least(p.failures, 20))) * (0.75 + random() / 2)) END
 WHERE (p.reason IS NULL OR $7 OR p.probe_at < now() + $4::interval)
     AND (p.recovered_at IS NULL OR p.recovered_at < now() - $8::interval)
 RETURNING (SELECT reason FROM before) IS NULL, probe_at - now()`
+
+// outAnewSQL is the condition that a provider p has been in order for a while.
+const outAnewSQL = `(p.reason IS NULL AND coalesce(p.recovered_at < now() - interval '1 minute', true))`
 
 // takeOut takes a provider out. It reports whether it was in order before, and
 // how long it will be left alone; zero: somebody has seen to it already.

@@ -30,6 +30,9 @@ func (d *Deliverer) LookAgain() {
 	d.flow.readAt = time.Time{}
 }
 
+// Register is what a worker does with its providers when it starts.
+func (d *Deliverer) Register(ctx context.Context) error { return d.flow.register(ctx) }
+
 // IsRamping reports whether a provider's rate rises step by step.
 func (d *Deliverer) IsRamping(provider string) bool { return d.flow.isRamping(provider) }
 

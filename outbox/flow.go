@@ -38,11 +38,12 @@ const (
 	returnEvery = 5 * time.Millisecond
 )
 
-// The back-off of providers that are out: first wait and longest wait.
+// The back-off of providers that are out: first wait and longest wait. Where the
+// provider says how long, that counts.
 var (
-	rateLimitedWait   = [2]time.Duration{time.Second, 15 * time.Minute}
-	unavailableWait   = [2]time.Duration{5 * time.Second, 5 * time.Minute}
-	misconfiguredWait = [2]time.Duration{30 * time.Second, 15 * time.Minute}
+	rateLimitedWait   = [2]time.Duration{time.Second, time.Minute}
+	unavailableWait   = [2]time.Duration{5 * time.Second, time.Minute}
+	misconfiguredWait = [2]time.Duration{30 * time.Second, 5 * time.Minute}
 )
 
 // flow decides which provider may be used when.
@@ -105,7 +106,8 @@ func newFlow(pool *pgxpool.Pool, cfg WorkerConfig) *flow {
 	return f
 }
 
-// register makes the providers known to operators.
+// register makes the providers known to operators. A worker that starts may have
+// been given another key, so a wrong one is tried again.
 func (f *flow) register(ctx context.Context) error {
 	names := make([]string, 0, len(f.gates))
 	for name := range f.gates {
@@ -317,6 +319,9 @@ func judge(err error) (o *outage, answered bool) {
 	}
 	e := providers.AsError(err)
 	outOf := func(reason string, wait [2]time.Duration) (*outage, bool) {
+		if e.RetryAfter > 0 {
+			wait = [2]time.Duration{}
+		}
 		return &outage{reason: reason, detail: detailOf(e), asked: e.RetryAfter, base: wait[0], limit: wait[1]}, false
 	}
 	switch {

@@ -224,6 +224,19 @@ func TestProviderThatWasNeverOut(t *testing.T) {
 	}
 }
 
+// A worker that starts may have been given the right key.
+func TestWrongKeyIsTriedAgainByANewWorker(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.provider.Respond(always(providertest.Reply(401, "")))
+	d.deliver(d.enqueue())
+	d.waits(d.enqueue(), 20*time.Second, "provider_misconfigured")
+	must(t, d.deliverer.Register(context.Background()))
+	if s := d.state("sendgrid"); s.Reason != "misconfigured" || s.ProbeIn > 0 {
+		t.Errorf("state %+v, want that it may be tried", s)
+	}
+}
+
 // What a call says that began before the recovery is old.
 func TestOldFailureDoesNotTakeOutAgain(t *testing.T) {
 	t.Parallel()
