@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,8 +160,13 @@ func acceptedAfter(t *testing.T, p *providertest.HTTP, before int, subject strin
 // day is a provider's bad day: it answers 429, then 500, then not at all, then
 // 401, and then it is well again.
 type day struct {
-	start atomic.Pointer[time.Time]
-	span  time.Duration // of each of these
+	span time.Duration // of each of these, at least
+
+	mu    sync.Mutex
+	begun bool
+	phase int
+	since time.Time
+	seen  [][]providertest.Seen // by phase
 }
 
 // The phases of a day.
@@ -184,17 +189,38 @@ var phases = []struct {
 	{"well again", nil},
 }
 
-// phase returns which one it is at a time.
-func (d *day) phase(at time.Time) int {
-	start := d.start.Load()
-	if start == nil {
-		return 0
+// begin ends the time in which all is well.
+func (d *day) begin() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.begun = true
+	return time.Now()
+}
+
+// meet notes a request, and returns its phase. Each phase has one at least.
+func (d *day) meet(r providertest.Seen) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.seen == nil {
+		d.seen = make([][]providertest.Seen, len(phases))
 	}
-	return min(int(at.Sub(*start)/d.span), len(phases)-1)
+	over := d.phase == 0 && d.begun || d.phase > 0 && len(d.seen[d.phase]) > 0 && r.At.Sub(d.since) > d.span
+	if over && d.phase < len(phases)-1 {
+		d.phase++
+		d.since = r.At
+	}
+	d.seen[d.phase] = append(d.seen[d.phase], providertest.Seen{Number: r.Number, At: r.At})
+	return d.phase
+}
+
+func (d *day) isOver() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.phase == len(phases)-1
 }
 
 func (d *day) respond(r providertest.Seen) providertest.Reaction {
-	if does := phases[d.phase(r.At)].does; does != nil {
+	if does := phases[d.meet(r)].does; does != nil {
 		return does(r)
 	}
 	return providertest.Accept().Late(50 * time.Millisecond)
@@ -220,25 +246,24 @@ func TestBadDayOfAProvider(t *testing.T) {
 	in.start("worker", env...).ready()
 	in.start("worker", env...).ready()
 	awaitAccepted(t, first, emails/20)
-	start := time.Now().Add(-d.span) // it has been well for long enough
-	d.start.Store(&start)
+	start := d.begin()
 	if !long {
-		go in.hurry(start.Add(6 * d.span))
+		go in.hurry(d)
 	}
 	eventually(t, "the provider is back", func() bool {
-		return d.phase(time.Now()) == len(phases)-1 && strings.Contains(outboxctl(t, in.databaseURL, "providers"), "sendgrid   in order")
+		return d.isOver() && strings.Contains(outboxctl(t, in.databaseURL, "providers"), "sendgrid   in order")
 	})
 	in.awaitEndedWithin(10 * time.Minute)
 	in.checkDay(d, first, second, emails)
 	if folder := os.Getenv(plotEnv); folder != "" {
-		plot(t, filepath.Join(folder, "bad-day.png"), *d.start.Load(), first.Seen(), second.Seen())
+		plot(t, filepath.Join(folder, "bad-day.png"), start, first.Seen(), second.Seen())
 	}
 }
 
 // hurry makes providers that are out be tried often, for a test that has no
-// minutes, until a time.
-func (in *installation) hurry(until time.Time) {
-	for time.Now().Before(until) {
+// minutes.
+func (in *installation) hurry(d *day) {
+	for !d.isOver() && !in.t.Failed() {
 		conn, err := pgx.Connect(context.Background(), in.databaseURL)
 		if err != nil {
 			return
@@ -290,30 +315,21 @@ func (in *installation) checkDay(d *day, first, second *providertest.HTTP, email
 	marked := in.count("SELECT count(*) FROM outbox.emails WHERE possible_duplicate")
 	twice := in.count("SELECT count(*) "+perEmail+" WHERE x.times > 1", accepted)
 
-	requests := make([]int, len(phases))
-	var back time.Time
-	inFirstSecond := 0
-	for _, r := range first.Seen() {
-		n := d.phase(r.At)
-		requests[n]++
-		if n == len(phases)-1 {
-			if back.IsZero() {
-				back = r.At
-			}
-			if r.At.Sub(back) < time.Second {
-				inFirstSecond++
-			}
-		}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	back := d.seen[len(phases)-1]
+	inFirstSecond := len(slices.DeleteFunc(slices.Clone(back), func(r providertest.Seen) bool {
+		return r.At.Sub(back[0].At) > time.Second
+	}))
 	for i, p := range phases {
-		t.Logf("%-10s %5d requests", p.name, requests[i])
+		t.Logf("%-10s %5d requests", p.name, len(d.seen[i]))
 	}
 	t.Logf("%d emails, %d by the second provider; %d marked as possible duplicates, %d of them accepted twice; %d requests in the first second of the recovery",
 		emails, len(second.Accepted()), marked, twice, inFirstSecond)
 	// Two workers may have five calls each under way that tell them so, or ten.
 	for i, most := range map[int]int{1: 60, 2: 90, 3: 90, 4: 60} {
-		if requests[i] == 0 || requests[i] > most {
-			t.Errorf("%d requests in phase %q, want a few", requests[i], phases[i].name)
+		if n := len(d.seen[i]); n > most {
+			t.Errorf("%d requests in phase %q, want a few", n, phases[i].name)
 		}
 	}
 	if inFirstSecond > 100 {
