@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,19 +96,25 @@ func (w *worker) kill() {
 	<-w.done
 }
 
-// pause stops the process and waits until it stands.
+// pause stops the process and waits until each of its threads stands.
 func (w *worker) pause(ctx context.Context) error {
 	if err := w.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	return until(ctx, func() bool {
-		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.cmd.Process.Pid))
-		if err != nil {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", w.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
 			return true // no /proc here: the signal has to do
 		}
-		_, rest, _ := strings.Cut(string(state), ") ")
-		return strings.HasPrefix(rest, "T")
+		return !slices.ContainsFunc(threads, isRunning)
 	})
+}
+
+// isRunning reports whether a thread, by its file in /proc, has not stopped.
+func isRunning(path string) bool {
+	state, err := os.ReadFile(path)
+	_, rest, _ := strings.Cut(string(state), ") ")
+	return err == nil && !strings.HasPrefix(rest, "T")
 }
 
 // wait reports whether the process ended in time.

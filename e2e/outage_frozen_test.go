@@ -29,9 +29,7 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	rule := proxy.On(pgproxy.Commit, pgproxy.HoldBefore(make(chan struct{})), pgproxy.Saw(insertsKey))
 	zombie := background("POST", frozenBase+"/emails", in.token, "held", email(0))
 	await(t, "the hold", rule.Fired())
-	if err := frozen.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	frozen.pause()
 
 	var wg sync.WaitGroup
 	results := make([]hammered, hammers)

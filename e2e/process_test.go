@@ -3,10 +3,12 @@ package e2e_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -156,6 +158,26 @@ func (p *process) kill() {
 		p.t.Fatal(err)
 	}
 	<-p.done
+}
+
+// pause stops the program and waits until each of its threads stands: until then
+// it may still hear what it is told.
+func (p *process) pause() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+	eventually(p.t, "every thread stands", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			return true // no /proc here: the signal has to do
+		}
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			state, err := os.ReadFile(path)
+			_, rest, _ := strings.Cut(string(state), ") ")
+			return err == nil && !strings.HasPrefix(rest, "T")
+		})
+	})
 }
 
 // stop asks the program to end and checks that it does, with exit code 0.

@@ -200,9 +200,7 @@ func testPaused(t *testing.T, provider *providertest.HTTP, env []string, meanwhi
 	paused := in.start("worker", env...).ready()
 	in.submit(base, 0, held)
 	log.await(t, held)
-	if err := paused.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	paused.pause()
 	stopped := time.Now()
 	close(release) // the answers wait in the sockets of the paused process
 	in.start("worker", env...).ready()

@@ -401,7 +401,7 @@ func TestEndpointPlaces(t *testing.T) {
 			left, wait := p.Enter(id, failing)
 			if left != nil {
 				entered, leave = entered+1, left
-			} else if wait <= 0 || wait > 5*time.Minute {
+			} else if wait <= 0 || wait > 15*time.Minute {
 				t.Errorf("wait %v", wait)
 			}
 		}
