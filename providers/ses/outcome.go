@@ -128,7 +128,7 @@ var errorCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 func failure(body []byte, err error) (code, detail string) {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok || api.ErrorMessage() == "" {
-		detail = strings.ToValidUTF8(string(body[:min(len(body), 500)]), "")
+		detail = providers.Excerpt(body)
 	} else {
 		detail = api.ErrorMessage()
 	}
@@ -137,9 +137,4 @@ func failure(body []byte, err error) (code, detail string) {
 		code = strings.TrimSuffix(api.ErrorCode(), "Exception")
 	}
 	return code, detail
-}
-
-// isVisible reports whether s is made of visible ASCII characters.
-func isVisible(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }

@@ -20,8 +20,8 @@ package ses
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -145,16 +145,13 @@ func (c Config) account() (aws.Config, error) {
 	return account, nil
 }
 
+// checkEndpoint refuses what [providers.BaseURL] refuses; empty is the region's.
 func checkEndpoint(raw string) error {
 	if raw == "" {
 		return nil
 	}
-	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return errors.New("ses: the endpoint is not an http or https URL")
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("ses: the endpoint has more than a host and a path")
+	if _, err := providers.BaseURL(raw, ""); err != nil {
+		return fmt.Errorf("ses: the endpoint: %w", err)
 	}
 	return nil
 }
@@ -224,17 +221,11 @@ func tags(r providers.Request) []types.MessageTag {
 	return out
 }
 
-const maxMessageID = 256
-
 // messageID returns the id in the reply to an accepted message, and nothing
 // when there is none or it could not be stored.
 func messageID(out *sesv2.SendEmailOutput) string {
-	if out == nil || out.MessageId == nil {
+	if out == nil {
 		return ""
 	}
-	id := *out.MessageId
-	if len(id) > maxMessageID || !isVisible(id) {
-		return ""
-	}
-	return id
+	return providers.MessageID(aws.ToString(out.MessageId))
 }
