@@ -127,17 +127,19 @@ func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error
 func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.Duration, error) {
 	fault.Point("B1", id)
 	e, err := load(ctx, d.pool, id)
-	switch {
-	case errors.Is(err, ErrNotFound):
+	if errors.Is(err, ErrNotFound) {
 		return 0, nil
-	case err != nil:
+	}
+	if err != nil {
 		return 0, err
+	}
+	e.lane = lane
+	switch {
 	case e.Status.Ended() && e.open != nil:
 		return d.closeOpen(ctx, e)
 	case e.Status.Ended():
 		return 0, nil
 	case e.open != nil:
-		e.lane = lane
 		return d.resolve(ctx, e)
 	case e.due().After(e.now):
 		return e.due().Sub(e.now), nil
@@ -150,7 +152,6 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.D
 		// Who is suppressed was looked up by what has just been corrected.
 		return d.deliver(ctx, id, lane)
 	}
-	e.lane = lane
 	message, err := e.compose(d.cfg.PublicURL)
 	if err != nil {
 		return 0, d.refuse(ctx, e, err)
