@@ -1288,6 +1288,7 @@ TABLE river_job
     CREATE INDEX river_job_args_index ON outbox.river_job USING gin (args)
     CREATE INDEX river_job_email_id ON outbox.river_job USING btree (((args ->> 'email_id'::text))) WHERE (kind = 'deliver_email'::text)
     CREATE INDEX river_job_kind ON outbox.river_job USING btree (kind)
+    CREATE INDEX river_job_message_id ON outbox.river_job USING btree (((args ->> 'message_id'::text))) WHERE (kind = 'deliver_webhook'::text)
     CREATE INDEX river_job_metadata_index ON outbox.river_job USING gin (metadata)
     CREATE INDEX river_job_prioritized_fetching_index ON outbox.river_job USING btree (state, queue, priority, scheduled_at, id)
     CREATE INDEX river_job_state_and_finalized_at_index ON outbox.river_job USING btree (state, finalized_at) WHERE (finalized_at IS NOT NULL)

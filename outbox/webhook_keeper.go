@@ -62,7 +62,7 @@ SELECT m.id FROM outbox.webhook_messages m
 WHERE m.delivered_at IS NULL AND m.failed_at IS NULL AND m.next_attempt_at < now() - $1::interval
     AND NOT EXISTS (
         SELECT FROM outbox.river_job j
-        WHERE j.args @> jsonb_build_object('message_id', m.id) AND j.kind = 'deliver_webhook'
+        WHERE j.args ->> 'message_id' = m.id::text AND j.kind = 'deliver_webhook'
             AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))
 ORDER BY m.next_attempt_at LIMIT $2`
 
