@@ -111,14 +111,16 @@ func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
 
 // Work runs one job.
 func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
-	wait, err := d.deliver(ctx, job.Args.EmailID, job.Priority)
-	switch {
-	case err != nil:
+	return snooze(d.deliver(ctx, job.Args.EmailID, job.Priority))
+}
+
+// snooze tells River when a job is to run again, without counting it as a
+// failure; zero: not again.
+func snooze(wait time.Duration, err error) error {
+	if err != nil || wait <= 0 {
 		return err
-	case wait > 0:
-		return river.JobSnooze(wait)
 	}
-	return nil
+	return river.JobSnooze(wait)
 }
 
 // deliver looks at the email, not at the job, decides what is to be done and

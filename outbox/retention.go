@@ -54,16 +54,19 @@ func PurgeKeys(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	}
 }
 
-type purgeKeysArgs struct{}
+// chore is what the arguments of housekeeping jobs have in common.
+type chore struct{}
+
+// InsertOpts are River's options for such a job. It is not retried: the next one
+// comes soon.
+func (chore) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 1}
+}
+
+type purgeKeysArgs struct{ chore }
 
 // Kind names the job in River.
 func (purgeKeysArgs) Kind() string { return "purge_idempotency_keys" }
-
-// InsertOpts are River's options for the job. It is not retried: the next one
-// comes soon.
-func (purgeKeysArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 1}
-}
 
 type purgeKeysWorker struct {
 	river.WorkerDefaults[purgeKeysArgs]

@@ -96,16 +96,10 @@ func findStray(ctx context.Context, tx pgx.Tx) ([]strayEvent, error) {
 	})
 }
 
-type adoptEventsArgs struct{}
+type adoptEventsArgs struct{ chore }
 
 // Kind names the job in River.
 func (adoptEventsArgs) Kind() string { return "adopt_stray_events" }
-
-// InsertOpts are River's options for the job. It is not retried: the next one
-// comes soon.
-func (adoptEventsArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 1}
-}
 
 type adoptEventsWorker struct {
 	river.WorkerDefaults[adoptEventsArgs]

@@ -97,14 +97,7 @@ func (w *webhookWorker) NextRetry(job *river.Job[webhookArgs]) time.Time {
 
 // Work runs one job.
 func (w *webhookWorker) Work(ctx context.Context, job *river.Job[webhookArgs]) error {
-	wait, err := w.deliver(ctx, job.Args.MessageID)
-	switch {
-	case err != nil:
-		return err
-	case wait > 0:
-		return river.JobSnooze(wait)
-	}
-	return nil
+	return snooze(w.deliver(ctx, job.Args.MessageID))
 }
 
 // webhookDelivery is a message as a worker sees it.

@@ -88,16 +88,10 @@ func adoptMessages(ctx context.Context, pool *pgxpool.Pool, jobs *river.Client[p
 	return nil
 }
 
-type keepWebhooksArgs struct{}
+type keepWebhooksArgs struct{ chore }
 
 // Kind names the job in River.
 func (keepWebhooksArgs) Kind() string { return "keep_webhooks" }
-
-// InsertOpts are River's options for the job. It is not retried: the next one
-// comes soon.
-func (keepWebhooksArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 1}
-}
 
 // webhookKeeper is the housekeeping of messages.
 type webhookKeeper struct {
