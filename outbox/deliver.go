@@ -227,11 +227,11 @@ func (d *deliverer) owned() bool { return d.session == nil || d.session.owned() 
 
 // attempt takes the email through Begin, Send and Finish.
 func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
+	defer d.flow.giveBack(ctx, a.permit)
 	send, drop := d.prepare(ctx, a)
 	defer drop()
 
 	if !d.owned() {
-		d.flow.unused(ctx, a.permit)
 		return 0, errNotOwned
 	}
 	fault.Point("B2", a.email)
@@ -243,7 +243,6 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 	}
 	if !begun {
 		// Another worker was faster, or the sender canceled: look again.
-		d.flow.unused(ctx, a.permit)
 		return time.Second, nil
 	}
 	fault.Point("B4", a.email)

@@ -144,6 +144,7 @@ func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 		return min(hold.wait, left+time.Second), nil
 	}
 	a.permit = permit
+	defer d.flow.giveBack(ctx, permit)
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
 	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt,
@@ -152,7 +153,6 @@ func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 		return 0, fmt.Errorf("take over attempt: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		d.flow.unused(ctx, permit)
 		return time.Second, nil
 	}
 	send, drop := d.prepare(ctx, a)

@@ -34,6 +34,9 @@ const (
 	rampStart = 10.0
 	rampEnd   = 5000.0
 
+	// reportTimeout bounds what is written down about a provider after a call.
+	reportTimeout = 5 * time.Second
+
 	// returnEvery spaces those who waited for a provider that was out.
 	returnEvery = 5 * time.Millisecond
 )
@@ -82,6 +85,8 @@ type permit struct {
 	gate  *gate
 	probe bool
 	at    time.Time
+	// reported is set when a call has shown how the provider is.
+	reported bool
 }
 
 // hold is why an email has to wait, and for how long. A zero wait: it need not.
@@ -244,11 +249,14 @@ func (f *flow) slots(ctx context.Context, g *gate, waiting int) ([]time.Time, er
 	return slots, nil
 }
 
-// unused gives a permit back that no call was made with.
-func (f *flow) unused(ctx context.Context, p *permit) {
-	if p == nil || !p.probe {
+// giveBack lets another email try a provider that is out, if this one was to and
+// has not found out how it is.
+func (f *flow) giveBack(ctx context.Context, p *permit) {
+	if p == nil || !p.probe || p.reported {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
 	if err := releaseProbe(ctx, f.pool, p.gate.name); err != nil {
 		f.log.WarnContext(ctx, "a probe was not given back, another is made after its lease", "error", err)
 	}
@@ -256,9 +264,10 @@ func (f *flow) unused(ctx context.Context, p *permit) {
 
 // report tells what came of a call: err is what the provider's adapter said.
 func (f *flow) report(ctx context.Context, p *permit, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	o, answered := judge(err)
+	p.reported = o != nil || answered
 	switch {
 	case o != nil:
 		o.probe, o.age = p.probe, time.Since(p.at)
@@ -271,8 +280,6 @@ func (f *flow) report(ctx context.Context, p *permit, err error) {
 		if p.probe {
 			f.putBack(ctx, p.gate)
 		}
-	default:
-		f.unused(ctx, p)
 	}
 }
 

@@ -191,6 +191,22 @@ func TestOneProbeOfAll(t *testing.T) {
 	}
 }
 
+// A probe that could not be made is another email's to make, at once.
+func TestProbeThatWasNotMadeIsGivenBack(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.provider.Respond(always(providertest.Reply(401, "")))
+	d.deliver(d.enqueue())
+	d.probeNow()
+	d.kill() // the worker no longer owns what it begins
+	if _, err := d.deliverer.Deliver(context.Background(), d.enqueue()); err == nil {
+		t.Fatal("a worker without its session began an attempt")
+	}
+	if s := d.state("sendgrid"); s.Reason != "misconfigured" || s.ProbeIn > 0 || d.provider.Requests() != 1 {
+		t.Errorf("state %+v, %d requests; want that it may be tried, and one", s, d.provider.Requests())
+	}
+}
+
 // A message that was refused for its own sake says nothing against the provider.
 func TestRefusalsOfMessagesAreNoOutage(t *testing.T) {
 	t.Parallel()
