@@ -90,7 +90,26 @@ vuln: need-go $(TOOLS)/govulncheck ## known vulnerabilities in what is linked (a
 
 .PHONY: build
 build: need-go ## the programs, static, in bin/
-	$(call step,build,CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%))
+	$(call step,build,$(call BUILD,bin/))
+BUILD = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(1) $(PROGRAMS:%=./cmd/%)
+
+# What is linked into the programs, read from the programs.
+.PHONY: sbom
+sbom: build $(TOOLS)/cyclonedx-gomod ## what each program is made of, as CycloneDX, in bin/*.cdx.json
+	$(call step,sbom,for p in $(PROGRAMS); do '$(TOOLS)/cyclonedx-gomod' bin -json -version '$(VERSION)' \
+		-output "bin/$$p.cdx.json" "bin/$$p"; done)
+
+# Once more from another folder with nothing compiled before, which is where a
+# path, a time or an order that got into a program would show.
+.PHONY: rebuild
+rebuild: build ## build again elsewhere and compare, and check the modules against go.sum
+	$(call step,go mod verify,go mod verify)
+	$(call step,build elsewhere,$(REBUILD))
+	@cd bin && sha256sum $(PROGRAMS)
+REBUILD = elsewhere=$$(mktemp -d); trap 'rm -rf "$$elsewhere"' EXIT; bin=$$PWD/bin; \
+	tar -c --exclude=./.cache --exclude=./bin --exclude=./.git . | tar -x -C "$$elsewhere"; \
+	(cd "$$elsewhere" && export GOCACHE="$$elsewhere/.cache" && $(call BUILD,out/)); \
+	for p in $(PROGRAMS); do cmp "$$elsewhere/out/$$p" "$$bin/$$p"; done
 
 .PHONY: clean
 clean: ## remove what make built (the data of make dev stays: make dev ARGS=--fresh)
@@ -101,9 +120,10 @@ need-go:
 	@command -v go >/dev/null || { echo 'Go is missing; go.mod says which version, https://go.dev/doc/install how.'; exit 1; }
 
 # Developer tools, built once from the versions in tools/go.mod.
-$(TOOLS)/golangci-lint: TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-$(TOOLS)/govulncheck:   TOOL = golang.org/x/vuln/cmd/govulncheck
-$(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/go.mod tools/go.sum
+$(TOOLS)/golangci-lint:   TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/govulncheck:     TOOL = golang.org/x/vuln/cmd/govulncheck
+$(TOOLS)/cyclonedx-gomod: TOOL = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+$(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/cyclonedx-gomod: tools/go.mod tools/go.sum
 	$(call step,build $(@F) (once; a few minutes when nothing is cached),GOBIN='$(TOOLS)' go install -C tools $(TOOL))
 	@touch $@
 

@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
@@ -67,6 +70,29 @@ func see(ctx context.Context, t *testing.T, name string, steps ...chromedp.Actio
 	return text
 }
 
+// violations collects what the browser refuses by a page's security policy.
+func violations(ctx context.Context, t *testing.T) (soFar func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var texts []string
+	err := chromedp.Listen(ctx, func(event any) {
+		entry, ok := event.(*log.EventEntryAdded)
+		if ok && entry.Entry.Source == log.EntrySourceSecurity {
+			mu.Lock()
+			defer mu.Unlock()
+			texts = append(texts, entry.Entry.Text)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(texts)
+	}
+}
+
 // A person sends the mail of the welcome and looks at it in a real browser.
 func TestPages(t *testing.T) {
 	t.Parallel()
@@ -84,6 +110,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("the message's page says %q", page)
 	}
 
+	refused := violations(ctx, t)
 	password := base64.StdEncoding.EncodeToString([]byte("admin:" + d.password))
 	if _, err := chromedp.Call(ctx, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{
 		Headers: network.Headers{"Authorization": "Basic " + password},
@@ -94,6 +121,12 @@ func TestPages(t *testing.T) {
 		chromedp.WaitVisible(`//*[text()="deliver_email"]`))
 	if strings.Contains(page, "jane@example.org") {
 		t.Error("River UI shows an address")
+	}
+	see(ctx, t, "riverui-job", chromedp.Click(`//a[contains(., "deliver_email")]`),
+		chromedp.WaitVisible(`//*[text()="Job Details"]`))
+	see(ctx, t, "riverui-queues", chromedp.Navigate(d.riverUI+"queues"), chromedp.WaitVisible(`//*[text()="emails"]`))
+	for _, text := range refused() {
+		t.Errorf("the browser refused a part of River UI: %s", text)
 	}
 	d.stop(syscall.SIGINT)
 }

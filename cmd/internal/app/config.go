@@ -33,6 +33,7 @@ type Config struct {
 
 	AdminUser     string `env:"OUTBOXD_ADMIN_USER" envDefault:"admin"`
 	AdminPassword string `env:"OUTBOXD_ADMIN_PASSWORD"`
+	AdminReadOnly bool   `env:"OUTBOXD_ADMIN_READ_ONLY"`
 
 	IdempotencyTTL Duration `env:"OUTBOXD_IDEMPOTENCY_TTL" envDefault:"7d"`
 	SendTimeout    Duration `env:"OUTBOXD_SEND_TIMEOUT" envDefault:"30s"`

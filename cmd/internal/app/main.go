@@ -97,6 +97,7 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)
   OUTBOXD_ADMIN_PASSWORD       their password; without it they are off
+  OUTBOXD_ADMIN_READ_ONLY      true: River UI shows everything and changes nothing (false)
   OUTBOXD_SEND_TIMEOUT         time-out of a call to a provider (30s)
   OUTBOXD_GIVE_UP_AFTER        age at which an email that no provider took fails (24h)
   OUTBOXD_ON_UNKNOWN           what becomes of emails in doubt: retry, hold or drop (retry)
