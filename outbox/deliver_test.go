@@ -31,15 +31,22 @@ type delivering struct {
 	worker    string // the id of the newest deliverer
 	kill      func() // ends its session as a crash does
 	org       uuid.UUID
+	began     time.Time
 }
 
 func newDelivering(t *testing.T) *delivering {
 	t.Helper()
-	d := &delivering{t: t, pool: testdb.New(t), org: uuid.New(), provider: providertest.NewHTTP(t, providertest.SendGrid)}
+	d := &delivering{
+		t: t, pool: testdb.New(t), org: uuid.New(), provider: providertest.NewHTTP(t, providertest.SendGrid), began: time.Now(),
+	}
 	d.client = newClient(t, d.pool)
 	d.deliverer = d.newDeliverer(newSendGrid(t, d.provider.URL()))
 	return d
 }
+
+// full is a remaining time as it was at its beginning, or longer: what the test
+// has taken so far has shortened it by no more.
+func (d *delivering) full(remaining time.Duration) time.Duration { return remaining + time.Since(d.began) }
 
 func newSendGrid(t *testing.T, url string) providers.Provider {
 	t.Helper()
