@@ -46,7 +46,9 @@ func newDelivering(t *testing.T) *delivering {
 
 // full is a remaining time as it was at its beginning, or longer: what the test
 // has taken so far has shortened it by no more.
-func (d *delivering) full(remaining time.Duration) time.Duration { return remaining + time.Since(d.began) }
+func (d *delivering) full(remaining time.Duration) time.Duration {
+	return remaining + time.Since(d.began)
+}
 
 func newSendGrid(t *testing.T, url string) providers.Provider {
 	t.Helper()

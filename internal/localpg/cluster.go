@@ -58,18 +58,14 @@ func (c cluster) initialise(ctx context.Context) error {
 	if err := os.RemoveAll(target); err != nil {
 		return err
 	}
-	passwordFile := c.folder.file(passwordName)
-	if err := os.WriteFile(passwordFile, []byte(rand.Text()+"\n"), 0o600); err != nil {
-		return err
-	}
-	if err := c.folder.as.own(passwordFile); err != nil {
+	if err := c.keepPassword(rand.Text()); err != nil {
 		return err
 	}
 	args := []string{
 		"--pgdata", target,
 		"--username", superuser,
 		"--auth", "scram-sha-256",
-		"--pwfile", passwordFile,
+		"--pwfile", c.folder.file(passwordName),
 		"--encoding", "UTF8",
 		"--no-locale", // the same order of text on every machine
 	}
@@ -80,6 +76,15 @@ func (c cluster) initialise(ctx context.Context) error {
 		return err
 	}
 	return os.Rename(target, c.folder.file(clusterName))
+}
+
+// keepPassword stores the superuser's password beside the data.
+func (c cluster) keepPassword(password string) error {
+	file := c.folder.file(passwordName)
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		return err
+	}
+	return c.folder.as.own(file)
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
@@ -115,8 +120,11 @@ func (c cluster) run(ctx context.Context, program string, args ...string) error 
 	return nil
 }
 
+// program is the path of one of PostgreSQL's programs.
+func (c cluster) program(name string) string { return filepath.Join(c.binDir, name) }
+
 func (c cluster) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.binDir, program), args...)
+	cmd := exec.CommandContext(ctx, c.program(program), args...)
 	cmd.Dir = "/" // the caller's folder may be closed to the server's user
 	cmd.Env = serverEnv()
 	cmd.SysProcAttr = c.folder.as.sysProcAttr()

@@ -50,7 +50,7 @@ type Options struct {
 // Server is a running PostgreSQL server.
 type Server struct {
 	url     string
-	folder  *folder
+	cluster cluster
 	process *process
 
 	stopOnce sync.Once
@@ -115,7 +115,7 @@ func start(ctx context.Context, binDir string, opts Options) (_ *Server, err err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{url: serverURL(password, port), folder: f, process: p}
+	s := &Server{url: serverURL(password, port), cluster: c, process: p}
 	if err := p.awaitReady(ctx, s.url); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -134,7 +134,7 @@ func (s *Server) Done() <-chan struct{} { return s.process.done }
 // Kill, return the result of the first.
 func (s *Server) Stop() error {
 	s.stopOnce.Do(func() {
-		s.stopErr = errors.Join(s.process.stop(), s.folder.close())
+		s.stopErr = errors.Join(s.process.stop(), s.cluster.folder.close())
 	})
 	return s.stopErr
 }
@@ -144,13 +144,13 @@ func (s *Server) Stop() error {
 // left it, and the next Start recovers what was committed.
 func (s *Server) Kill() error {
 	s.stopOnce.Do(func() {
-		pid, err := s.folder.postmaster()
+		pid, err := s.cluster.folder.postmaster()
 		if err == nil {
 			err = s.process.kill(pid)
 		} else {
 			err = errors.Join(err, s.process.stop())
 		}
-		s.stopErr = errors.Join(err, s.folder.close())
+		s.stopErr = errors.Join(err, s.cluster.folder.close())
 	})
 	return s.stopErr
 }

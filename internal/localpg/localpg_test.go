@@ -39,7 +39,7 @@ func ownServer() {
 		os.Exit(1)
 	}
 	fmt.Println(s.URL())
-	fmt.Println(s.folder.path)
+	fmt.Println(s.cluster.folder.path)
 	select {}
 }
 
@@ -67,7 +67,7 @@ func TestEphemeralServer(t *testing.T) {
 		}
 	}
 
-	dir := s.folder.path
+	dir := s.cluster.folder.path
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestServerAsksForThePassword(t *testing.T) {
 	if !ok || pgErr.Code != "28P01" {
 		t.Errorf("with a wrong password: %v, want SQLSTATE 28P01", err)
 	}
-	info, err := os.Stat(s.folder.file(passwordName))
+	info, err := os.Stat(s.cluster.folder.file(passwordName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestCanceledStartLeavesNothing(t *testing.T) {
 func TestLostServerIsReported(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{Ephemeral: true})
-	pid, err := s.folder.postmaster()
+	pid, err := s.cluster.folder.postmaster()
 	if err != nil {
 		t.Fatal(err)
 	}

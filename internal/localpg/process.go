@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -53,7 +52,7 @@ type process struct {
 func (c cluster) launch(port int) (*process, error) {
 	args := []string{
 		"-c", watchdog, "outboxd-postgres",
-		filepath.Join(c.binDir, "postgres"), "-D", c.folder.file(clusterName),
+		c.program("postgres"), "-D", c.folder.file(clusterName),
 	}
 	for _, setting := range c.settings(port) {
 		args = append(args, "-c", setting)
