@@ -1189,6 +1189,7 @@ TABLE emails WITH (fillfactor=80)
     next_attempt_at timestamp with time zone
     ended_at timestamp with time zone
     reported smallint NOT NULL DEFAULT 1
+    released_at timestamp with time zone
     emails_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
     emails_pkey PRIMARY KEY (id)
     emails_priority_check CHECK (((priority >= 1) AND (priority <= 3)))
@@ -1233,6 +1234,20 @@ TABLE idempotency_keys
     idempotency_keys_key_check CHECK (((length(key) >= 1) AND (length(key) <= 255)))
     idempotency_keys_pkey PRIMARY KEY (org_id, endpoint, key)
     CREATE INDEX idempotency_keys_expires_at ON outbox.idempotency_keys USING brin (expires_at) WITH (autosummarize='on')
+
+TABLE installation
+    single boolean NOT NULL DEFAULT true
+    name text
+    system_identifier bigint
+    database_oid oid NOT NULL
+    database_name text NOT NULL
+    recorded_at timestamp with time zone NOT NULL DEFAULT now()
+    held_before timestamp with time zone
+    held_because text
+    installation_check CHECK (((held_before IS NULL) = (held_because IS NULL)))
+    installation_name_check CHECK ((name <> ''::text))
+    installation_pkey PRIMARY KEY (single)
+    installation_single_check CHECK (single)
 
 TABLE orgs
     id uuid NOT NULL

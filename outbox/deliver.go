@@ -141,6 +141,8 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.D
 		return d.closeOpen(ctx, e)
 	case e.Status.Ended():
 		return 0, nil
+	case e.isHeld():
+		return d.keepHeld(ctx, e)
 	case e.open != nil:
 		return d.resolve(ctx, e)
 	case e.due().After(e.now):

@@ -33,6 +33,10 @@ type delivery struct {
 	leftOut []string
 	// secret seals the link to unsubscribe; nil: the email has none.
 	secret linkSecret
+	// held says that the email came with a restored database and waits for a
+	// person, and releasedAt when one released it; zero: nobody did.
+	held       bool
+	releasedAt time.Time
 	// lane is the email's place where several wait for a provider.
 	lane int
 }
@@ -57,7 +61,8 @@ SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.at
         WHERE s.org_id = e.org_id AND s.address = ANY (c.recipients)),
     CASE WHEN c.list_unsubscribe THEN (
         SELECT int2send(s.id) || s.secret FROM outbox.unsubscribe_secrets s
-        WHERE s.used_from <= coalesce((` + openSinceSQL + `), now()) ORDER BY s.used_from DESC, s.id DESC LIMIT 1) END
+        WHERE s.used_from <= coalesce((` + openSinceSQL + `), now()) ORDER BY s.used_from DESC, s.id DESC LIMIT 1) END,
+    coalesce(` + heldSQL + `, false), e.released_at
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1`
 
@@ -81,8 +86,11 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	d := new(delivery)
 	m := &d.Message
 	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
-		return scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
-			&d.suppressed, (*[]byte)(&d.secret))
+		var released *time.Time
+		err := scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
+			&d.suppressed, (*[]byte)(&d.secret), &d.held, &released)
+		d.releasedAt = timeOf(released)
+		return err
 	})
 	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
 		open, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[openAttempt])
@@ -153,8 +161,10 @@ func (d *delivery) expired() bool {
 // giveUpAt is when an email that nobody accepted fails.
 func (d *delivery) giveUpAt(after time.Duration) time.Time {
 	start := d.CreatedAt
-	if d.Message.ScheduledAt.After(start) {
-		start = d.Message.ScheduledAt
+	for _, later := range []time.Time{d.Message.ScheduledAt, d.releasedAt} {
+		if later.After(start) {
+			start = later
+		}
 	}
 	return start.Add(after)
 }

@@ -54,6 +54,10 @@ func (w *Worker) join(ctx context.Context, config *river.Config) (*Membership, e
 	if err != nil {
 		return nil, err
 	}
+	if err := w.recognize(ctx, session); err != nil {
+		session.close(context.WithoutCancel(ctx))
+		return nil, err
+	}
 	if err := w.deliverer.flow.register(ctx); err != nil {
 		session.close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("register providers: %w", err)

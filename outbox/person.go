@@ -43,7 +43,7 @@ WITH closed AS (
 )
 UPDATE outbox.emails e
 SET status = CASE WHEN $3 = 'accepted' THEN ` + acceptedSQL + ` ELSE 'queued' END, reason = NULL, reason_detail = NULL,
-    next_attempt_at = NULL, ended_at = CASE WHEN $3 = 'accepted' THEN now() END
+    next_attempt_at = NULL, ended_at = CASE WHEN $3 = 'accepted' THEN now() END, released_at = ` + vouchedSQL + `
 FROM closed c WHERE e.id = c.email_id
 RETURNING e.priority`
 
@@ -62,8 +62,9 @@ func (c *Client) Resolve(ctx context.Context, org, id uuid.UUID, outcome Outcome
 }
 
 const sqlRetry = `
-UPDATE outbox.emails
-SET status = 'queued', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = NULL
+UPDATE outbox.emails e
+SET status = 'queued', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = NULL,
+    released_at = ` + vouchedSQL + `
 WHERE id = $1 AND org_id = $2 AND status = 'failed'
 RETURNING priority`
 

@@ -106,6 +106,7 @@ type webhookDelivery struct {
 	attempts    int
 	over        bool
 	wait        time.Duration // until it is due
+	held        bool          // with its email, see installation.go
 	now         time.Time     // the database's
 	payload     payloadRow
 
@@ -118,7 +119,8 @@ type webhookDelivery struct {
 const sqlLoadMessage = `
 SELECT m.id, m.webhook_id, m.attempts, m.delivered_at IS NOT NULL OR m.failed_at IS NOT NULL,
     greatest(m.next_attempt_at - now(), interval '0'), now(), w.status, w.endpoint, w.failing_since IS NOT NULL,
-    w.secret, CASE WHEN w.previous_secret_until > now() THEN w.previous_secret END,` + payloadColumnsSQL + `
+    w.secret, CASE WHEN w.previous_secret_until > now() THEN w.previous_secret END,
+    coalesce((SELECT ` + heldSQL + ` FROM outbox.emails e WHERE e.id = m.email_id), false),` + payloadColumnsSQL + `
 FROM outbox.webhook_messages m JOIN outbox.webhooks w ON w.id = m.webhook_id` + payloadTablesSQL + `
 WHERE m.id = $1`
 
@@ -127,7 +129,7 @@ func (d *webhookDeliverer) load(ctx context.Context, id uuid.UUID) (*webhookDeli
 	m := new(webhookDelivery)
 	err := d.pool.QueryRow(ctx, sqlLoadMessage, id).Scan(append([]any{
 		&m.id, &m.webhook, &m.attempts, &m.over, &m.wait, &m.now, &m.status, &m.endpoint, &m.failing,
-		&m.secret, &m.previous,
+		&m.secret, &m.previous, &m.held,
 	}, m.payload.columns()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -151,6 +153,8 @@ func (d *webhookDeliverer) deliver(ctx context.Context, id uuid.UUID) (time.Dura
 		return 0, nil
 	case m.wait > 0:
 		return m.wait, nil
+	case m.held:
+		return heldMessageInterval, nil
 	case m.status == WebhookDisabled:
 		return 0, d.giveUp(ctx, m)
 	}

@@ -59,6 +59,11 @@ type WorkerConfig struct {
 	// Concurrency is how many emails are delivered at a time. Zero:
 	// [DefaultConcurrency].
 	Concurrency int
+	// Installation is the name of the installation, such as production. A worker
+	// of another name, or of none, that finds itself on this one's database takes it
+	// for a restored snapshot: what was submitted before is held. Empty: only a copy
+	// that Postgres tells from the original is noticed.
+	Installation string
 	// Version is the program's, for operators.
 	Version string
 }

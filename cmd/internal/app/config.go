@@ -22,6 +22,10 @@ import (
 // Config is what both programs read from the environment.
 type Config struct {
 	DatabaseURL string `env:"DATABASE_URL"`
+	// Installation is its name; a process of another finds itself in a restored
+	// database.
+	Installation string `env:"OUTBOXD_INSTALLATION"`
+
 	// Providers are names in order of preference.
 	Providers []string `env:"OUTBOXD_PROVIDERS"`
 	LogFormat string   `env:"OUTBOXD_LOG_FORMAT" envDefault:"text"`

@@ -59,6 +59,7 @@ Flags:
 
 // variables is the help text; a test compares it with Config.
 const variables = `  DATABASE_URL                 postgres://user:password@host:5432/database
+  OUTBOXD_INSTALLATION         its name, such as production: a snapshot restored under another holds its mail (none)
   OUTBOXD_PROVIDERS            providers in order of preference: mailgun, postmark, resend, sendgrid, ses, smtp
   SENDGRID_API_KEY             for the provider sendgrid
   SENDGRID_BASE_URL            another SendGrid host, such as https://api.eu.sendgrid.com

@@ -33,7 +33,7 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
 		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
 		Concurrency: cfg.Concurrency, AllowPrivateWebhooks: cfg.WebhookAllowPrivate, Version: Version,
-		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
+		PublicURL: cfg.PublicURL, SuppressOn: suppressOn, Installation: cfg.Installation,
 	})
 	if err != nil {
 		return err
