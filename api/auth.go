@@ -118,7 +118,7 @@ const sqlFindAPIKey = `
 SELECT k.id, k.name, k.org_id, k.secret_hash, k.scopes, o.from_domains, k.from_domains,
     o.require_idempotency_key OR k.require_idempotency_key, k.expires_at, k.revoked_at
 FROM outbox.api_keys k JOIN outbox.orgs o ON o.id = k.org_id
-WHERE k.id = $1`
+WHERE k.id = $1 AND o.deleted_at IS NULL`
 
 // find returns nil for an id that does not exist.
 func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {

@@ -110,6 +110,9 @@ func errorOf(err error) *Error {
 			"As many emails of this org are waiting as may. Retry later, with the same idempotency key.")
 		e.retryAfter = quotaRetryAfter
 		return e
+	case errors.Is(err, outbox.ErrOrgPaused):
+		return problem(http.StatusForbidden, "org_paused",
+			"This org is paused: its emails wait and nothing new is accepted. Reading and canceling work.")
 	case errors.Is(err, outbox.ErrNotCancelable):
 		return problem(http.StatusConflict, "not_cancelable", "An attempt to send this email has begun, or it has ended.")
 	case errors.Is(err, outbox.ErrNotScheduled):

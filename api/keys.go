@@ -79,7 +79,7 @@ func CreateOrg(ctx context.Context, pool *pgxpool.Pool, org Org) (uuid.UUID, err
 	return id, nil
 }
 
-const sqlFindOrg = `SELECT id FROM outbox.orgs WHERE name = $1`
+const sqlFindOrg = `SELECT id FROM outbox.orgs WHERE name = $1 AND deleted_at IS NULL`
 
 // FindOrg returns the id of the org of that name.
 func FindOrg(ctx context.Context, pool *pgxpool.Pool, name string) (id uuid.UUID, err error) {
@@ -111,7 +111,7 @@ type Key struct {
 
 const sqlCreateKey = `
 INSERT INTO outbox.api_keys (id, org_id, name, secret_hash, scopes, from_domains, require_idempotency_key, expires_at)
-SELECT $1, o.id, $3, $4, $5, $6, $7, $8 FROM outbox.orgs o WHERE o.name = $2`
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8 FROM outbox.orgs o WHERE o.name = $2 AND o.deleted_at IS NULL`
 
 // CreateKey stores a key and returns its token, which cannot be read again.
 func CreateKey(ctx context.Context, pool *pgxpool.Pool, key Key) (token string, err error) {

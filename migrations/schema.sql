@@ -245,6 +245,19 @@ BEGIN
 END $function$
 
 
+CREATE OR REPLACE FUNCTION outbox.enqueue_check_pause(org uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM outbox.orgs AS o WHERE o.id = org AND o.paused_at IS NOT NULL) THEN
+        PERFORM outbox.enqueue_refuse('OB403', 'org_paused', 'This org is paused: nothing new is accepted.',
+            'Submit again after outboxctl org resume, with the same key.');
+    END IF;
+END $function$
+
+
 CREATE OR REPLACE FUNCTION outbox.enqueue_check_quota(org uuid)
  RETURNS void
  LANGUAGE plpgsql
@@ -619,7 +632,7 @@ AS $function$
 DECLARE
     known outbox.orgs;
 BEGIN
-    SELECT * INTO known FROM outbox.orgs AS o WHERE o.id = org;
+    SELECT * INTO known FROM outbox.orgs AS o WHERE o.id = org AND o.deleted_at IS NULL;
     IF known.id IS NULL THEN
         PERFORM outbox.enqueue_refuse('OB404', 'not_found', format('There is no org %s.', coalesce(org::text, 'null')),
             'outboxctl org create makes one; outbox.orgs lists those that there are.',
@@ -919,6 +932,7 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_store(email outbox.emails, m jsonb, fi
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+    PERFORM outbox.enqueue_check_pause(email.org_id);
     PERFORM outbox.enqueue_check_quota(email.org_id);
     PERFORM outbox.enqueue_store_email(email, m, files, at);
 END $function$
@@ -1284,6 +1298,11 @@ TABLE orgs
     on_unknown text
     created_at timestamp with time zone NOT NULL DEFAULT now()
     max_queued integer
+    paused_at timestamp with time zone
+    paused_reason text
+    resumed_at timestamp with time zone
+    deleted_at timestamp with time zone
+    orgs_check CHECK (((paused_reason IS NULL) OR (paused_at IS NOT NULL)))
     orgs_max_queued_check CHECK ((max_queued >= 0))
     orgs_name_check CHECK (((name <> ''::text) AND (length(name) <= 100)))
     orgs_name_key UNIQUE (name)

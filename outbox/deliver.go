@@ -77,6 +77,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		river.AddWorkerSafely(cfg.Workers, &adoptEventsWorker{client: client, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &webhookWorker{webhookDeliverer: d.webhooks, session: d.session}),
 		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &purgeOrgsWorker{client: client, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}
@@ -141,6 +142,8 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.D
 		return d.closeOpen(ctx, e)
 	case e.Status.Ended():
 		return 0, nil
+	case e.orphaned:
+		return d.endWithOrg(ctx, e)
 	case e.isHeld():
 		return d.keepHeld(ctx, e)
 	case e.open != nil:

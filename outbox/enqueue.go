@@ -40,9 +40,9 @@ const (
 // receipt, the emails are durable.
 //
 // Errors are a *[ValidationError], [ErrIdempotencyKeyReused],
-// [ErrSubmissionInProgress], [ErrQueueQuota], [ErrOutcomeUnknown], or say that the
-// database could not be used. After every error but the first two, repeating the call
-// with the same key is safe and is what the caller should do.
+// [ErrSubmissionInProgress], [ErrQueueQuota], [ErrOrgPaused], [ErrOutcomeUnknown], or
+// say that the database could not be used. After every error but the first two,
+// repeating the call with the same key is safe and is what the caller should do.
 func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
 	p, err := c.prepare(s)
 	if err != nil {

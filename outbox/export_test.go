@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -107,3 +108,8 @@ func ConnectGuarded(url string) string {
 
 // MayConnect reports whether a webhook may be at an address and port.
 func MayConnect(address string) bool { return endpoints{}.control("tcp", address, nil) == nil }
+
+// PurgeDeletedOrgs is what workers do regularly about deleted orgs.
+func PurgeDeletedOrgs(ctx context.Context, client *Client) error {
+	return (&purgeOrgsWorker{client: client, log: slog.New(slog.DiscardHandler)}).Work(ctx, nil)
+}

@@ -247,17 +247,26 @@ func (w *Worker) checkAlone(ctx context.Context, tx pgx.Tx, s *session, renamed 
 // isHeld reports whether a person has to decide about the email before it may
 // reach a provider.
 func (e *delivery) isHeld() bool {
-	return e.held && (e.open != nil || !e.due().After(e.now) && !e.expired())
+	return e.held != "" && (e.open != nil || !e.due().After(e.now) && !e.expired())
 }
 
-// sqlHold shows that an email waits for a person, unless it was released in this
-// moment.
-const sqlHold = `
-UPDATE outbox.emails e SET next_attempt_at = now() + $3::interval, reason = '` + reasonRestored + `', reason_detail = NULL
-WHERE e.id = $1 AND e.attempts = $2 AND e.status IN ('queued', 'scheduled') AND ` + heldSQL
+const (
+	// sqlHold and sqlHoldPaused show that an email waits for a person, unless it was
+	// released in this moment. An org's row is locked: whoever resumes it waits for
+	// this, and then finds the email held.
+	sqlHold       = holdSQL + heldSQL
+	sqlHoldPaused = `WITH ` + pausedSQL + holdSQL + `EXISTS (SELECT FROM paused)`
 
-// keepHeld lets an email of a restored database wait. One in doubt is shown as
-// such; evidence that is here settles it, and nothing is asked of a provider.
+	holdSQL = `
+UPDATE outbox.emails e SET next_attempt_at = now() + $3::interval, reason = $5, reason_detail = NULL
+WHERE e.id = $1 AND e.attempts = $2 AND e.org_id = $4 AND e.status IN ('queued', 'scheduled') AND `
+
+	pausedSQL = `paused AS (SELECT FROM outbox.orgs o WHERE o.id = $4 AND o.paused_at IS NOT NULL FOR SHARE)`
+)
+
+// keepHeld lets an email of a restored database or a paused org wait. One in doubt
+// is shown as such; evidence that is here settles it, and nothing is asked of a
+// provider.
 func (d *deliverer) keepHeld(ctx context.Context, e *delivery) (time.Duration, error) {
 	if e.open != nil {
 		return d.keepDoubt(ctx, e)
@@ -266,7 +275,11 @@ func (d *deliverer) keepHeld(ctx context.Context, e *delivery) (time.Duration, e
 	if expires := e.Message.ExpiresAt; !expires.IsZero() {
 		wait = min(wait, expires.Sub(e.now)+time.Millisecond)
 	}
-	tag, err := d.pool.Exec(ctx, sqlHold, e.ID, e.attempts, wait)
+	statement := sqlHold
+	if e.held == reasonOrgPaused {
+		statement = sqlHoldPaused
+	}
+	tag, err := d.pool.Exec(ctx, statement, e.ID, e.attempts, wait, e.Org, e.held)
 	if err != nil {
 		return 0, fmt.Errorf("hold email: %w", err)
 	}
@@ -276,16 +289,19 @@ func (d *deliverer) keepHeld(ctx context.Context, e *delivery) (time.Duration, e
 	return wait, nil
 }
 
-// sqlHoldDoubt shows that an email in doubt waits for a person, unless it was
-// released in this moment.
-const sqlHoldDoubt = `
-WITH marked AS (
+const (
+	// sqlHoldDoubt and sqlHoldDoubtPaused are the same for an email in doubt.
+	sqlHoldDoubt       = `WITH ` + holdDoubtSQL + heldSQL
+	sqlHoldDoubtPaused = `WITH ` + pausedSQL + `, ` + holdDoubtSQL + `EXISTS (SELECT FROM paused)`
+
+	holdDoubtSQL = `marked AS (
     UPDATE outbox.attempts SET in_doubt_at = coalesce(in_doubt_at, now())
     WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
     RETURNING email_id
 )
-UPDATE outbox.emails e SET status = 'unknown', reason = '` + reasonRestored + `', reason_detail = NULL
-FROM marked m WHERE e.id = m.email_id AND e.status IN ('sending', 'unknown') AND ` + heldSQL
+UPDATE outbox.emails e SET status = 'unknown', reason = $5, reason_detail = NULL
+FROM marked m WHERE e.id = m.email_id AND e.org_id = $4 AND e.status IN ('sending', 'unknown') AND `
+)
 
 func (d *deliverer) keepDoubt(ctx context.Context, e *delivery) (time.Duration, error) {
 	busy, _, err := d.busy(ctx, e)
@@ -295,7 +311,11 @@ func (d *deliverer) keepDoubt(ctx context.Context, e *delivery) (time.Duration, 
 	if e.open.Reported {
 		return 0, d.settleReported(ctx, e)
 	}
-	tag, err := d.pool.Exec(ctx, sqlHoldDoubt, e.ID, e.open.Number, e.open.Worker)
+	statement := sqlHoldDoubt
+	if e.held == reasonOrgPaused {
+		statement = sqlHoldDoubtPaused
+	}
+	tag, err := d.pool.Exec(ctx, statement, e.ID, e.open.Number, e.open.Worker, e.Org, e.held)
 	if err != nil {
 		return 0, fmt.Errorf("hold email in doubt: %w", err)
 	}

@@ -33,10 +33,13 @@ type delivery struct {
 	leftOut []string
 	// secret seals the link to unsubscribe; nil: the email has none.
 	secret linkSecret
-	// held says that the email came with a restored database and waits for a
-	// person, and releasedAt when one released it; zero: nobody did.
-	held       bool
-	releasedAt time.Time
+	// held is why the email waits for a person, as its reason; empty: it does not.
+	held string
+	// startedAt is when the email may have been sent at the earliest, by what a
+	// person did; zero: nobody did anything.
+	startedAt time.Time
+	// orphaned says that the org is being deleted.
+	orphaned bool
 	// lane is the email's place where several wait for a provider.
 	lane int
 }
@@ -56,14 +59,15 @@ type openAttempt struct {
 
 const sqlLoadEmail = `
 SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.attempts, now(),
-    coalesce((SELECT o.on_unknown FROM outbox.orgs o WHERE o.id = e.org_id), ''), c.recipients,
+    coalesce(o.on_unknown, ''), c.recipients,
     (SELECT jsonb_object_agg(s.address, s.reason) FROM outbox.suppressions s
         WHERE s.org_id = e.org_id AND s.address = ANY (c.recipients)),
     CASE WHEN c.list_unsubscribe THEN (
         SELECT int2send(s.id) || s.secret FROM outbox.unsubscribe_secrets s
         WHERE s.used_from <= coalesce((` + openSinceSQL + `), now()) ORDER BY s.used_from DESC, s.id DESC LIMIT 1) END,
-    coalesce(` + heldSQL + `, false), e.released_at
-FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
+    CASE WHEN ` + heldSQL + ` THEN '` + reasonRestored + `' WHEN o.paused_at IS NOT NULL THEN '` + reasonOrgPaused + `' ELSE '' END,
+    greatest(e.released_at, o.resumed_at), coalesce(o.deleted_at IS NOT NULL, false)
+FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id LEFT JOIN outbox.orgs o ON o.id = e.org_id
 WHERE e.id = $1`
 
 // openSinceSQL is when the open attempt began. It is replayed with the secret of
@@ -86,10 +90,10 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	d := new(delivery)
 	m := &d.Message
 	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
-		var released *time.Time
+		var started *time.Time
 		err := scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
-			&d.suppressed, (*[]byte)(&d.secret), &d.held, &released)
-		d.releasedAt = timeOf(released)
+			&d.suppressed, (*[]byte)(&d.secret), &d.held, &started, &d.orphaned)
+		d.startedAt = timeOf(started)
 		return err
 	})
 	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
@@ -161,7 +165,7 @@ func (d *delivery) expired() bool {
 // giveUpAt is when an email that nobody accepted fails.
 func (d *delivery) giveUpAt(after time.Duration) time.Time {
 	start := d.CreatedAt
-	for _, later := range []time.Time{d.Message.ScheduledAt, d.releasedAt} {
+	for _, later := range []time.Time{d.Message.ScheduledAt, d.startedAt} {
 		if later.After(start) {
 			start = later
 		}

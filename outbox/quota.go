@@ -37,15 +37,16 @@ type quotas struct {
 	seen map[uuid.UUID]backlog
 }
 
-// backlog is what an org has waiting.
+// backlog is what an org has waiting, and whether more may come at all.
 type backlog struct {
+	paused  bool
 	quota   int // zero: any number may wait
 	waiting int // counted no further than the quota
 	until   time.Time
 }
 
-// check returns [ErrQueueQuota] if no more emails of the org may wait. It does
-// not count the ones that ask: most of all, replays are none.
+// check returns [ErrOrgPaused], or [ErrQueueQuota] if no more emails of the org may
+// wait. It does not count the ones that ask: most of all, replays are none.
 func (q *quotas) check(ctx context.Context, tx pgx.Tx, org uuid.UUID, byDefault int) error {
 	b, ok := q.known(org)
 	if !ok {
@@ -54,6 +55,9 @@ func (q *quotas) check(ctx context.Context, tx pgx.Tx, org uuid.UUID, byDefault 
 			return err
 		}
 		q.set(org, b)
+	}
+	if b.paused {
+		return ErrOrgPaused
 	}
 	if b.quota > 0 && b.waiting >= b.quota {
 		return fmt.Errorf("%w: %d", ErrQueueQuota, b.quota)
@@ -64,16 +68,18 @@ func (q *quotas) check(ctx context.Context, tx pgx.Tx, org uuid.UUID, byDefault 
 // sqlReadBacklog counts along emails_org_id_status_id, and not at all without a
 // quota.
 const sqlReadBacklog = `
-SELECT o.quota, CASE WHEN o.quota = 0 THEN 0 ELSE (
+SELECT o.paused, o.quota, CASE WHEN o.quota = 0 THEN 0 ELSE (
     SELECT count(*) FROM (
         SELECT FROM outbox.emails e
         WHERE e.org_id = $1 AND e.status IN ('scheduled', 'queued', 'sending') LIMIT o.quota) waiting) END
-FROM (SELECT coalesce((SELECT max_queued FROM outbox.orgs WHERE id = $1), $2::integer) AS quota) o`
+FROM (
+    SELECT coalesce(max(max_queued), $2::integer) AS quota, coalesce(bool_or(paused_at IS NOT NULL), false) AS paused
+    FROM outbox.orgs WHERE id = $1) o`
 
 func readBacklog(ctx context.Context, tx pgx.Tx, org uuid.UUID, byDefault int) (backlog, error) {
 	var b backlog
 	began := time.Now()
-	if err := tx.QueryRow(ctx, sqlReadBacklog, org, byDefault).Scan(&b.quota, &b.waiting); err != nil {
+	if err := tx.QueryRow(ctx, sqlReadBacklog, org, byDefault).Scan(&b.paused, &b.quota, &b.waiting); err != nil {
 		return b, fmt.Errorf("count waiting emails: %w", err)
 	}
 	b.until = time.Now().Add(max(backlogAge, backlogShare*time.Since(began)))
@@ -121,7 +127,7 @@ func (q *quotas) add(org uuid.UUID, emails int) {
 func (c *Client) checkQuotas(ctx context.Context, tx pgx.Tx, batch []*pending) error {
 	for _, p := range batch {
 		err := c.quotas.check(ctx, tx, p.Org, c.cfg.MaxQueued)
-		if err != nil && !errors.Is(err, ErrQueueQuota) {
+		if err != nil && !errors.Is(err, ErrQueueQuota) && !errors.Is(err, ErrOrgPaused) {
 			return err
 		}
 		p.quotaErr = err

@@ -154,7 +154,13 @@ func (c *Client) releaseBatch(ctx context.Context, tx pgx.Tx, scope HeldScope, a
 	if err != nil {
 		return after, 0, err
 	}
-	n, last := 0, after
+	return c.wake(ctx, tx, rows, after)
+}
+
+// wake gives jobs to the emails of which the rows say that they wait for a time far
+// ahead. It returns the last of all the rows' ids, and their number.
+func (c *Client) wake(ctx context.Context, tx pgx.Tx, rows pgx.Rows, after uuid.UUID) (last uuid.UUID, n int, err error) {
+	last = after
 	var idle []emailRow
 	var id, org uuid.UUID
 	var priority int16
@@ -191,7 +197,12 @@ WITH chosen AS (
     SELECT e.id FROM outbox.emails e
     WHERE e.id > $1 AND e.ended_at IS NULL AND e.status <> 'sending' AND ` + heldScopeSQL + `
     ORDER BY e.id LIMIT $5 FOR UPDATE
-), closed AS (
+)` + endChosenSQL + `'` + reasonRestored + `' END, reason_detail = $6` + fromJudgedSQL + `
+RETURNING e.id`
+
+	// endChosenSQL ends the emails of chosen, for a reason that follows: canceled or,
+	// if one may have been accepted, as the policy drop ends a doubt.
+	endChosenSQL = `, closed AS (
     UPDATE outbox.attempts a SET stage = 'unknown', evidence = 'policy', ended_at = now()
     FROM chosen c WHERE a.email_id = c.id AND a.stage = 'sending'
     RETURNING a.email_id
@@ -199,11 +210,11 @@ WITH chosen AS (
     SELECT e.id, EXISTS (SELECT FROM closed WHERE email_id = e.id) OR ` + hasUnknownSQL + ` AS doubtful FROM chosen e
 )
 UPDATE outbox.emails e
-SET status = CASE WHEN j.doubtful THEN 'failed' ELSE 'canceled' END,
-    reason = CASE WHEN j.doubtful THEN '` + reasonUnknown + `' ELSE '` + reasonRestored + `' END,
-    reason_detail = $6, next_attempt_at = NULL, ended_at = now()
-FROM judged j WHERE e.id = j.id
-RETURNING e.id`
+SET status = CASE WHEN j.doubtful THEN 'failed' ELSE 'canceled' END, next_attempt_at = NULL, ended_at = now(),
+    reason = CASE WHEN j.doubtful THEN '` + reasonUnknown + `' ELSE `
+
+	fromJudgedSQL = `
+FROM judged j WHERE e.id = j.id`
 
 	sqlCancelHeldMessages = `
 UPDATE outbox.webhook_messages SET failed_at = now(), last_error = '` + reasonRestored + `'

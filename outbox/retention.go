@@ -84,7 +84,10 @@ func (w *purgeKeysWorker) Work(ctx context.Context, _ *river.Job[purgeKeysArgs])
 }
 
 func periodicJobs() []*river.PeriodicJob {
-	return []*river.PeriodicJob{every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{}), every(purgeInterval, keepWebhooksArgs{})}
+	return []*river.PeriodicJob{
+		every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{}),
+		every(purgeInterval, keepWebhooksArgs{}), every(purgeInterval, purgeOrgsArgs{}),
+	}
 }
 
 // every runs a job when a worker begins to lead, and then regularly.
