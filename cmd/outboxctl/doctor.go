@@ -23,6 +23,11 @@ func (c doctorCmd) Run(e environment) error {
 	if err := e.print(c.JSON, findings, describeFindings(findings)); err != nil {
 		return err
 	}
+	return c.verdict(findings)
+}
+
+// verdict is what the exit code says.
+func (c doctorCmd) verdict(findings []doctor.Finding) error {
 	count := map[doctor.Verdict]int{}
 	for _, f := range findings {
 		count[f.Verdict]++

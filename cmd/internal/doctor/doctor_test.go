@@ -179,7 +179,8 @@ const (
 	noJob   = `DELETE FROM outbox.river_job`
 )
 
-// Checks of what is in the database: each finding comes and goes with its cause.
+// Checks of what is in the database: each finding comes and goes with its cause. F27
+// is a wrong queue name.
 func TestDatabaseChecks(t *testing.T) {
 	t.Parallel()
 	for _, f := range []flip{
