@@ -104,6 +104,10 @@ func (d *deliverer) Timeout(*river.Job[deliverArgs]) time.Duration {
 	return 2*d.cfg.SendTimeout + final + time.Minute
 }
 
+// softStop is how long what is being sent may take when the worker stops. What has
+// not ended by then is cut off, and is in doubt.
+func (d *deliverer) softStop() time.Duration { return d.cfg.SendTimeout + 5*time.Second }
+
 // NextRetry spaces the runs of a job that failed for reasons of its own, such
 // as a database that was away. Attempts are spaced by the emails table.
 func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {

@@ -28,6 +28,9 @@
 // suppresses addresses. Every change is told to the org's own webhooks, by
 // triggers, so that no way of making it can forget them.
 //
+// A worker records in which database it is. In a restored or copied one it holds what
+// was submitted before, until a person decides: installation.go and restored.go.
+//
 // # SQL
 //
 // Applications in other languages call the function outbox.enqueue_email in

@@ -336,3 +336,47 @@ func TestRetryReleases(t *testing.T) {
 		t.Errorf("status %s (%s)", d.get(id).Status, d.get(id).Reason)
 	}
 }
+
+// A release and a worker that has just found the email held compete for its row. The
+// release wins: the email is not put off again, and its job looks at once.
+func TestReleaseWinsAgainstHold(t *testing.T) {
+	t.Parallel()
+	for name, inDoubt := range map[string]bool{"waiting": false, "in doubt": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newOriginal(t, "")
+			id := d.enqueue()
+			if inDoubt {
+				d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reset() })
+				d.deliver(id)
+			}
+			d.exec("UPDATE outbox.installation SET held_before = now() + interval '1 minute', held_because = 'a test'")
+			tx, err := d.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), "UPDATE outbox.emails SET released_at = now() + interval '1 hour' WHERE id = $1", id); err != nil {
+				t.Fatal(err)
+			}
+			looked := make(chan time.Duration)
+			go func() {
+				wait, err := d.deliverer.Deliver(context.Background(), id)
+				if err != nil {
+					t.Error(err)
+				}
+				looked <- wait
+			}()
+			d.await(`SELECT count(*) = 1 FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%restored%'`)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if wait := <-looked; wait != time.Second {
+				t.Errorf("the next look is in %v", wait)
+			}
+			if e := d.get(id); e.Reason == "restored" || !e.NextAttemptAt.IsZero() {
+				t.Errorf("%s (%s), next attempt at %v", e.Status, e.Reason, e.NextAttemptAt)
+			}
+		})
+	}
+}

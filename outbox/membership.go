@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
@@ -69,8 +68,7 @@ func (w *Worker) join(ctx context.Context, config *river.Config) (*Membership, e
 		config.Test.Time = &session.clock
 	}
 	if config.SoftStopTimeout == 0 {
-		// What has not ended by then is cut off, and is in doubt.
-		config.SoftStopTimeout = w.deliverer.cfg.SendTimeout + 5*time.Second
+		config.SoftStopTimeout = w.deliverer.softStop()
 	}
 	deliverer := *w.deliverer
 	deliverer.session, deliverer.worker = session, session.id

@@ -28,6 +28,7 @@ type cli struct {
 	Key          keyCmd          `cmd:"" help:"Manage API keys."`
 	Emails       emailsCmd       `cmd:"" help:"Look at emails and help those that are stuck."`
 	Suppressions suppressionsCmd `cmd:"" help:"List, add and remove addresses that an org does not send to."`
+	Doctor       doctorCmd       `cmd:"" help:"Look for what loses mail, stops it or exposes it. It changes nothing."`
 	Restored     restoredCmd     `cmd:"" help:"Look after the emails that came with a restored or copied database."`
 	Providers    providersCmd    `cmd:"" help:"List the providers, and why one is left alone."`
 	Bootstrap    bootstrapCmd    `cmd:"" help:"Make an org with an API key, unless they are there."`

@@ -19,7 +19,7 @@ const (
 
 // RunAPI serves the HTTP API until ctx ends, then drains it.
 func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
-	pool, err := openPool(ctx, cfg.DatabaseURL, "api", apiSettings, 16)
+	pool, err := openPool(ctx, cfg.APIPool)
 	if err != nil {
 		return err
 	}

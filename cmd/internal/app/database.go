@@ -27,10 +27,18 @@ var workerSettings = map[string]string{
 	"idle_in_transaction_session_timeout": "10s",
 }
 
-// openPool connects and checks that the database is migrated. Settings in
-// DATABASE_URL win over ours.
-func openPool(ctx context.Context, databaseURL, program string, settings map[string]string, maxConns int32) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(databaseURL)
+// APIPool configures the connections of an api process.
+func (c *Config) APIPool() (*pgxpool.Config, error) { return c.poolConfig("api", apiSettings, 16) }
+
+// WorkerPool configures the connections of a worker process, but for its liveness
+// session. A delivery holds one only for its short statements.
+func (c *Config) WorkerPool() (*pgxpool.Config, error) {
+	return c.poolConfig("worker", workerSettings, int32(min(max(c.Concurrency/2, 8), 32)))
+}
+
+// poolConfig adds settings to those in DATABASE_URL, which win.
+func (c *Config) poolConfig(program string, settings map[string]string, maxConns int32) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
@@ -46,6 +54,15 @@ func openPool(ctx context.Context, databaseURL, program string, settings map[str
 	}
 	if cfg.MaxConns < maxConns {
 		cfg.MaxConns = maxConns
+	}
+	return cfg, nil
+}
+
+// openPool connects and checks that the database is migrated.
+func openPool(ctx context.Context, configure func() (*pgxpool.Config, error)) (*pgxpool.Pool, error) {
+	cfg, err := configure()
+	if err != nil {
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {

@@ -34,7 +34,11 @@ func (c *Config) newProviders() ([]providers.Provider, error) {
 	var made []providers.Provider
 	var errs []error
 	for _, name := range c.Providers {
-		p, err := factories[name](c)
+		create, known := factories[name]
+		if !known {
+			continue // LoadConfig has said so
+		}
+		p, err := create(c)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("provider %s: %w", name, err))
 			continue

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -12,29 +13,17 @@ import (
 
 // RunWorker delivers emails until ctx ends, then lets what is being sent end.
 func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
-	list, err := cfg.newProviders()
+	workerConfig, err := cfg.WorkerConfig(log)
 	if err != nil {
 		return err
 	}
-	// A delivery holds a connection only for its short statements.
-	conns := int32(min(max(cfg.Concurrency/2, 8), 32))
-	pool, err := openPool(ctx, cfg.DatabaseURL, "worker", workerSettings, conns)
+	pool, err := openPool(ctx, cfg.WorkerPool)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 
-	suppressOn, err := cfg.suppressOn()
-	if err != nil {
-		return err
-	}
-	worker, err := outbox.NewWorker(pool, outbox.WorkerConfig{
-		Providers: list, Rates: cfg.rates(), Logger: log,
-		SendTimeout: cfg.SendTimeout.D(), GiveUpAfter: cfg.GiveUpAfter.D(),
-		UnknownWait: cfg.UnknownWait.D(), OnUnknown: outbox.Policy(cfg.OnUnknown),
-		Concurrency: cfg.Concurrency, AllowPrivateWebhooks: cfg.WebhookAllowPrivate, Version: Version,
-		PublicURL: cfg.PublicURL, SuppressOn: suppressOn, Installation: cfg.Installation,
-	})
+	worker, err := outbox.NewWorker(pool, workerConfig)
 	if err != nil {
 		return err
 	}
@@ -53,4 +42,18 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return ready.serve(ctx, log, func(ctx context.Context) error {
 		return worker.Run(ctx, func() { working.Store(true) })
 	}, ops)
+}
+
+// WorkerConfig is what a worker process is told. The error names the providers that
+// cannot be used; the rest of the configuration is complete all the same.
+func (c *Config) WorkerConfig(log *slog.Logger) (outbox.WorkerConfig, error) {
+	list, err := c.newProviders()
+	suppressOn, wrong := c.suppressOn()
+	return outbox.WorkerConfig{
+		Providers: list, Rates: c.rates(), Logger: log,
+		SendTimeout: c.SendTimeout.D(), GiveUpAfter: c.GiveUpAfter.D(),
+		UnknownWait: c.UnknownWait.D(), OnUnknown: outbox.Policy(c.OnUnknown),
+		Concurrency: c.Concurrency, AllowPrivateWebhooks: c.WebhookAllowPrivate, Version: Version,
+		PublicURL: c.PublicURL, SuppressOn: suppressOn, Installation: c.Installation,
+	}, errors.Join(err, wrong)
 }
