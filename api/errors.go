@@ -39,6 +39,9 @@ func (e *Error) Error() string {
 // Unwrap returns what led to the answer; clients do not see it.
 func (e *Error) Unwrap() error { return e.cause }
 
+// quotaRetryAfter is when it is worth to look whether emails have left, in seconds.
+const quotaRetryAfter = 5
+
 const (
 	internalMessage    = "Something went wrong on our side. The request can be repeated with the same idempotency key."
 	unavailableMessage = "The service cannot take the request right now. Retry with the same idempotency key."
@@ -101,6 +104,11 @@ func errorOf(err error) *Error {
 		e := problem(http.StatusConflict, "concurrent_idempotent_requests",
 			"A request with this idempotency key is in progress. Retry with the same key.")
 		e.retryAfter = 1
+		return e
+	case errors.Is(err, outbox.ErrQueueQuota):
+		e := problem(http.StatusTooManyRequests, "queue_quota_exceeded",
+			"As many emails of this org are waiting as may. Retry later, with the same idempotency key.")
+		e.retryAfter = quotaRetryAfter
 		return e
 	case errors.Is(err, outbox.ErrNotCancelable):
 		return problem(http.StatusConflict, "not_cancelable", "An attempt to send this email has begun, or it has ended.")

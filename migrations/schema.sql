@@ -245,6 +245,23 @@ BEGIN
 END $function$
 
 
+CREATE OR REPLACE FUNCTION outbox.enqueue_check_quota(org uuid)
+ RETURNS void
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+DECLARE
+    quota constant integer := (SELECT nullif(o.max_queued, 0) FROM outbox.orgs AS o WHERE o.id = org);
+BEGIN
+    IF quota IS NOT NULL AND quota <= (SELECT count(*) FROM (SELECT FROM outbox.emails AS e
+            WHERE e.org_id = org AND e.status IN ('scheduled', 'queued', 'sending') LIMIT quota) AS waiting) THEN
+        PERFORM outbox.enqueue_refuse('OB429', 'queue_quota_exceeded',
+            format('%s emails of this org are waiting, and no more may.', quota),
+            'Run the transaction again later, with the same key; or outboxctl org limit raises the quota.');
+    END IF;
+END $function$
+
+
 CREATE OR REPLACE FUNCTION outbox.enqueue_check_times(scheduled_at timestamp with time zone, expires_at timestamp with time zone, at timestamp with time zone)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -901,14 +918,9 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_store(email outbox.emails, m jsonb, fi
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
-DECLARE
-    lane constant smallint := outbox.enqueue_lane(email.org_id, email.status, email.priority);
 BEGIN
-    INSERT INTO outbox.emails (id, org_id, status, priority, on_unknown, provider, created_at, scheduled_at, expires_at)
-    VALUES (email.id, email.org_id, email.status, email.priority, email.on_unknown, email.provider,
-        email.created_at, email.scheduled_at, email.expires_at);
-    PERFORM outbox.enqueue_store_content(email.id, email.org_id, m, files);
-    PERFORM outbox.enqueue_store_job(email.id, lane, email.scheduled_at, at);
+    PERFORM outbox.enqueue_check_quota(email.org_id);
+    PERFORM outbox.enqueue_store_email(email, m, files, at);
 END $function$
 
 
@@ -929,6 +941,21 @@ BEGIN
     SELECT email, n - 1, a.value ->> 'filename', nullif(a.value ->> 'content_type', ''), nullif(a.value ->> 'content_id', ''), f.content
     FROM jsonb_array_elements(m -> 'attachments') WITH ORDINALITY AS a (value, n)
         JOIN unnest(files) WITH ORDINALITY AS f (content, n) USING (n);
+END $function$
+
+
+CREATE OR REPLACE FUNCTION outbox.enqueue_store_email(email outbox.emails, m jsonb, files bytea[], at timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    lane constant smallint := outbox.enqueue_lane(email.org_id, email.status, email.priority);
+BEGIN
+    INSERT INTO outbox.emails (id, org_id, status, priority, on_unknown, provider, created_at, scheduled_at, expires_at)
+    VALUES (email.id, email.org_id, email.status, email.priority, email.on_unknown, email.provider,
+        email.created_at, email.scheduled_at, email.expires_at);
+    PERFORM outbox.enqueue_store_content(email.id, email.org_id, m, files);
+    PERFORM outbox.enqueue_store_job(email.id, lane, email.scheduled_at, at);
 END $function$
 
 
@@ -1241,6 +1268,8 @@ TABLE orgs
     require_idempotency_key boolean NOT NULL DEFAULT false
     on_unknown text
     created_at timestamp with time zone NOT NULL DEFAULT now()
+    max_queued integer
+    orgs_max_queued_check CHECK ((max_queued >= 0))
     orgs_name_check CHECK (((name <> ''::text) AND (length(name) <= 100)))
     orgs_name_key UNIQUE (name)
     orgs_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))

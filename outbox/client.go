@@ -42,6 +42,11 @@ type Config struct {
 	// for that, and such an email fails before its first attempt.
 	Providers []providers.Provider
 
+	// MaxQueued is how many emails of an org may wait (scheduled, queued or
+	// sending) if the org has no number of its own. Beyond it submissions fail
+	// with [ErrQueueQuota]. Zero: any number.
+	MaxQueued int
+
 	// PublicURL is where recipients reach the HTTP API, such as
 	// https://mail.example.com. Empty: a message with ListUnsubscribe is refused.
 	// Workers need the same.
@@ -70,6 +75,8 @@ type Client struct {
 	endpoints endpoints
 	// lanes counts what orgs have waiting.
 	lanes lanes
+	// quotas bound it.
+	quotas quotas
 }
 
 // NewClient returns a client on a pool. The pool may be nil for an application

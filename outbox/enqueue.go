@@ -40,8 +40,8 @@ const (
 // receipt, the emails are durable.
 //
 // Errors are a *[ValidationError], [ErrIdempotencyKeyReused],
-// [ErrSubmissionInProgress], [ErrOutcomeUnknown], or say that the database
-// could not be used. After every error but the first two, repeating the call
+// [ErrSubmissionInProgress], [ErrQueueQuota], [ErrOutcomeUnknown], or say that the
+// database could not be used. After every error but the first two, repeating the call
 // with the same key is safe and is what the caller should do.
 func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
 	p, err := c.prepare(s)
@@ -224,12 +224,16 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	for _, p := range batch {
 		p.receipt, p.err = p.fresh, nil
 	}
+	if err := c.checkQuotas(ctx, tx, batch); err != nil {
+		return err
+	}
 	won, err := c.claimKeys(ctx, tx, batch)
 	if err != nil {
 		return err
 	}
 	var emails []emailRow
 	for _, p := range won {
+		c.quotas.add(p.Org, len(p.emails))
 		for i := range p.emails {
 			emails = append(emails, emailRow{org: p.Org, accepted: &p.emails[i]})
 		}
@@ -251,11 +255,11 @@ func (c *Client) claimKeys(ctx context.Context, tx pgx.Tx, batch []*pending) (wo
 	first := map[keyScope]bool{}
 	for _, p := range batch {
 		switch {
-		case p.IdempotencyKey == "" && p.lateErr != nil:
-			p.err = p.lateErr
+		case p.IdempotencyKey == "" && p.late() != nil:
+			p.err = p.late()
 		case p.IdempotencyKey == "":
 			won = append(won, p)
-		case p.lateErr != nil || first[p.scope()]:
+		case p.late() != nil || first[p.scope()]:
 			look = append(look, p)
 		default:
 			first[p.scope()] = true
@@ -377,8 +381,8 @@ func replay(ctx context.Context, tx pgx.Tx, batch []*pending) error {
 
 func (p *pending) match(k *storedKey) (Receipt, error) {
 	if k == nil {
-		if p.lateErr != nil {
-			return Receipt{}, p.lateErr
+		if err := p.late(); err != nil {
+			return Receipt{}, err
 		}
 		// The key expired between the claim and the look.
 		return Receipt{}, ErrSubmissionInProgress

@@ -81,6 +81,8 @@ type pending struct {
 	// lateErr is an error that holds only if this is no replay: what was fine
 	// once may have come too late since, or need a provider that is gone.
 	lateErr error
+	// quotaErr is the same about what its org has waiting, from the last run.
+	quotaErr error
 
 	// receipt and err are the result of the last run of the transaction.
 	receipt Receipt

@@ -14,6 +14,7 @@ import (
 
 type orgCmd struct {
 	Create orgCreateCmd `cmd:"" help:"Create an org: a tenant with keys, emails and settings of its own."`
+	Limit  orgLimitCmd  `cmd:"" help:"Say how many of an org's emails may wait."`
 }
 
 type orgCreateCmd struct {
