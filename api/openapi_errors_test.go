@@ -216,6 +216,20 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	},
 	"invalid_signature": func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "unverified") },
 	"invalid_event":     func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "garbled") },
+	"rate_limit_exceeded": func(l *errorLab, r request) answer {
+		limited := l.server(api.Config{Pool: l.pool, Outbox: newOutbox(l.t, l.pool), KeyRate: api.Rate{Count: 1, Per: time.Hour}})
+		r.send(limited)
+		return r.send(limited)
+	},
+	"queue_quota_exceeded": func(l *errorLab, r request) answer {
+		client, err := outbox.NewClient(l.pool, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL, MaxQueued: 1})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		full := l.server(api.Config{Pool: l.pool, Outbox: client})
+		r.send(full)
+		return r.send(full)
+	},
 	"internal_server_error": func(l *errorLab, r request) answer {
 		return r.send(l.failing)
 	},
