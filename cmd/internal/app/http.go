@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"golang.org/x/net/netutil"
 	"riverqueue.com/riverui"
 )
 
@@ -40,6 +41,12 @@ func listen(name, addr string, handler http.Handler, log *slog.Logger) (*listene
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}}, nil
+}
+
+// atMost bounds the connections at a time: each takes memory and a file. Further
+// ones wait unaccepted until one of them ends, which the time-outs see to.
+func (l *listener) atMost(connections int) {
+	l.socket = netutil.LimitListener(l.socket, connections)
 }
 
 // serve runs until the server is shut down.
