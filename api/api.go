@@ -7,13 +7,19 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers"
 )
 
-// DefaultMaxBody bounds a request body, in bytes.
-const DefaultMaxBody = 10 << 20
+// A request body is bounded in bytes by [Config.MaxBody], which is at most
+// MaxMaxBody: a body is held in memory, about five times over while it is stored.
+const (
+	DefaultMaxBody = 10 << 20
+	MinMaxBody     = 64 << 10
+	MaxMaxBody     = 40 << 20
+)
 
 // Config configures the API.
 type Config struct {
@@ -25,6 +31,10 @@ type Config struct {
 	Hooks map[string]providers.Hook
 	// MaxBody bounds a request body in bytes. Zero: [DefaultMaxBody].
 	MaxBody int64
+	// KeyRate and OrgRate bound the requests of one API key and of one org, each
+	// email of a batch counting as one. They hold for this process alone. Zero: no
+	// bound.
+	KeyRate, OrgRate Rate
 	// Ready reports why requests cannot be served. Nil: they always can.
 	Ready func(r *http.Request) error
 	// Logger gets one line per request. Nil: nothing is logged.
@@ -37,8 +47,12 @@ type server struct {
 	keys    *keyring
 	hooks   map[string]providers.Hook
 	maxBody int64
-	ready   func(r *http.Request) error
-	log     *slog.Logger
+	// bodies and hookBodies are the memory for request bodies, in bytes.
+	bodies, hookBodies *semaphore.Weighted
+
+	limits limits
+	ready  func(r *http.Request) error
+	log    *slog.Logger
 }
 
 // New returns the API's handler.
@@ -48,9 +62,12 @@ func New(cfg Config) http.Handler {
 		keys:    newKeyring(cfg.Pool),
 		hooks:   cfg.Hooks,
 		maxBody: cmp.Or(cfg.MaxBody, DefaultMaxBody),
+		limits:  newLimits(cfg.KeyRate, cfg.OrgRate),
 		ready:   cfg.Ready,
 		log:     cfg.Logger,
 	}
+	s.bodies = semaphore.NewWeighted(max(bodyMemory, 4*s.maxBody))
+	s.hookBodies = semaphore.NewWeighted(hookMemory)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -60,7 +77,7 @@ func New(cfg Config) http.Handler {
 // routes is every route of the API, with the scope that it asks for.
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.observe, tolerant(r))
+	r.Use(s.observe, guardBody, tolerant(r))
 	r.NotFound(s.open(routeNotFound))
 	r.MethodNotAllowed(s.open(methodNotAllowed))
 

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -91,6 +92,7 @@ type keyring struct {
 	mu      sync.Mutex
 	seen    map[string]remembered
 	lookups map[string]*lookup // those that run
+	guesses *buckets
 }
 
 type remembered struct {
@@ -110,8 +112,12 @@ type lookup struct {
 // maxRemembered bounds the memory that guessed ids can take.
 const maxRemembered = 10_000
 
+// guessRate bounds what guessed ids cost the database: how often this process
+// looks for ids that it does not know to exist.
+var guessRate = Rate{Count: 1000, Per: 10 * time.Second}
+
 func newKeyring(pool *pgxpool.Pool) *keyring {
-	return &keyring{pool: pool, seen: map[string]remembered{}, lookups: map[string]*lookup{}}
+	return &keyring{pool: pool, seen: map[string]remembered{}, lookups: map[string]*lookup{}, guesses: newBuckets(guessRate)}
 }
 
 const sqlFindAPIKey = `
@@ -129,6 +135,12 @@ func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
 		return known.key, nil
 	}
 	l, ok := k.lookups[id]
+	if !ok && known.key == nil {
+		if wait, ok := k.guesses.take("", time.Now()); !ok {
+			k.mu.Unlock()
+			return nil, tooMany("with API keys that are not known", guessRate, wait)
+		}
+	}
 	if !ok {
 		l = &lookup{done: make(chan struct{})}
 		k.lookups[id] = l
@@ -155,8 +167,9 @@ func (k *keyring) run(ctx context.Context, id string, l *lookup) {
 	if l.err != nil {
 		return
 	}
-	if len(k.seen) >= maxRemembered {
-		clear(k.seen)
+	if _, ok := k.seen[id]; !ok && len(k.seen) >= maxRemembered {
+		// Those that exist stay: guesses must not make them unknown.
+		maps.DeleteFunc(k.seen, func(_ string, r remembered) bool { return r.key == nil })
 	}
 	k.seen[id] = remembered{l.key, at}
 }

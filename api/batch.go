@@ -31,6 +31,7 @@ func (s *server) sendBatch(r *http.Request, key *apiKey) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.limits.charge(key, len(submission.Messages))
 	if !permissive {
 		if err := refuseAll(submission.Refused); err != nil {
 			return nil, err
@@ -57,21 +58,20 @@ func batchValidation(r *http.Request) (permissive bool, err error) {
 // decodeBatch decodes each message by itself, so that a bad one does not spoil
 // the others.
 func decodeBatch(body []byte, key *apiKey) (outbox.Submission, error) {
-	var items []jsontext.Value
-	if err := json.Unmarshal(body, &items); err != nil {
+	var batch rawBatch
+	if err := json.Unmarshal(body, &batch); err != nil {
 		if _, semantic := errors.AsType[*json.SemanticError](err); semantic {
 			return outbox.Submission{}, invalid(outbox.FieldError{Message: "the body must be a JSON array of emails"})
 		}
 		return outbox.Submission{}, invalidJSON(err)
 	}
-	// Checked here too, before work is done for each of a million.
-	if len(items) > outbox.MaxBatch {
+	if batch.count > outbox.MaxBatch {
 		return outbox.Submission{}, invalid(outbox.FieldError{
-			Message: fmt.Sprintf("the batch has %d emails, more than %d", len(items), outbox.MaxBatch),
+			Message: fmt.Sprintf("the batch has %d emails, more than %d", batch.count, outbox.MaxBatch),
 		})
 	}
-	s := outbox.Submission{Batch: true, Messages: make([]outbox.Message, len(items)), Refused: map[int]outbox.Refusal{}}
-	for i, item := range items {
+	s := outbox.Submission{Batch: true, Messages: make([]outbox.Message, len(batch.items)), Refused: map[int]outbox.Refusal{}}
+	for i, item := range batch.items {
 		message, err := decodeEmail(item)
 		if err != nil {
 			s.Refused[i] = outbox.Refusal{Raw: canonical(item), Err: err}

@@ -25,23 +25,23 @@ import (
 
 // emailRequest is the body of POST /emails.
 type emailRequest struct {
-	From        string       `json:"from"`
-	To          stringList   `json:"to"`
-	Cc          stringList   `json:"cc"`
-	Bcc         stringList   `json:"bcc"`
-	ReplyTo     stringList   `json:"reply_to"`
-	Subject     string       `json:"subject"`
-	HTML        string       `json:"html"`
-	Text        string       `json:"text"`
-	Headers     stringMap    `json:"headers"`
-	Attachments []attachment `json:"attachments"`
-	Tags        []outbox.Tag `json:"tags"`
-	Metadata    stringMap    `json:"metadata"`
-	ScheduledAt instant      `json:"scheduled_at"`
-	ExpiresAt   instant      `json:"expires_at"`
-	OnUnknown   string       `json:"on_unknown"`
-	Priority    string       `json:"priority"`
-	Provider    string       `json:"provider"`
+	From        string           `json:"from"`
+	To          stringList       `json:"to"`
+	Cc          stringList       `json:"cc"`
+	Bcc         stringList       `json:"bcc"`
+	ReplyTo     stringList       `json:"reply_to"`
+	Subject     string           `json:"subject"`
+	HTML        string           `json:"html"`
+	Text        string           `json:"text"`
+	Headers     stringMap        `json:"headers"`
+	Attachments list[attachment] `json:"attachments"`
+	Tags        list[outbox.Tag] `json:"tags"`
+	Metadata    stringMap        `json:"metadata"`
+	ScheduledAt instant          `json:"scheduled_at"`
+	ExpiresAt   instant          `json:"expires_at"`
+	OnUnknown   string           `json:"on_unknown"`
+	Priority    string           `json:"priority"`
+	Provider    string           `json:"provider"`
 
 	ListUnsubscribe bool `json:"list_unsubscribe"`
 }
@@ -95,20 +95,12 @@ func (s *server) readBody(r *http.Request) ([]byte, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
-	return readAll(r, s.maxBody)
-}
-
-func readAll(r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, limit))
-	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			return nil, err
-		}
-		e := problem(http.StatusBadRequest, "invalid_json", "The request body ended early.")
-		e.cause = err
-		return nil, e
+	body, err := readAll(r, s.maxBody, s.bodies)
+	if err == nil && isDeep(body) {
+		return nil, problem(http.StatusBadRequest, "invalid_json",
+			fmt.Sprintf("The request body is nested more than %d levels deep.", maxDepth))
 	}
-	return body, nil
+	return body, err
 }
 
 func checkContentType(r *http.Request) error {
@@ -215,37 +207,6 @@ func fieldOf(pointer jsontext.Pointer) string {
 type wrongValue string
 
 func (w wrongValue) Error() string { return string(w) }
-
-// stringList takes "a" for ["a"].
-type stringList []string
-
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
-func (l *stringList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() != '"' {
-		return json.UnmarshalDecode(dec, (*[]string)(l))
-	}
-	*l = make(stringList, 1)
-	return json.UnmarshalDecode(dec, &(*l)[0])
-}
-
-// stringMap takes no null for a string: an empty header is not an absent one.
-type stringMap map[string]string
-
-// UnmarshalJSONFrom implements [json.UnmarshalerFrom].
-func (m *stringMap) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	var values map[string]*string
-	if err := json.UnmarshalDecode(dec, &values); err != nil || values == nil {
-		return err
-	}
-	*m = make(stringMap, len(values))
-	for name, value := range values {
-		if value == nil {
-			return wrongValue("has the wrong type: null is not accepted for a string in it")
-		}
-		(*m)[name] = *value
-	}
-	return nil
-}
 
 const rfc3339Message = "must be a time in RFC 3339, such as 2026-01-31T09:30:00Z"
 

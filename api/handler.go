@@ -47,14 +47,20 @@ func (s *server) open(h handlerFunc) http.HandlerFunc {
 
 // keyed serves a route behind an API key with the scope.
 func (s *server) keyed(scope string, h keyedFunc) http.HandlerFunc {
-	return s.open(func(r *http.Request) (*response, error) {
-		key, err := s.authenticate(r, scope)
-		if err != nil {
-			return nil, err
-		}
-		lineOf(r).org, lineOf(r).key = key.org.String(), key.id
-		return h(r, key)
-	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.open(func(r *http.Request) (*response, error) {
+			key, err := s.authenticate(r, scope)
+			if err != nil {
+				return nil, err
+			}
+			lineOf(r).org, lineOf(r).key = key.org.String(), key.id
+			defer s.limits.show(w.Header(), key)
+			if err := s.limits.admit(key); err != nil {
+				return nil, err
+			}
+			return h(r, key)
+		})(w, r)
+	}
 }
 
 // call turns a panic into an error, so that the client gets an answer and the

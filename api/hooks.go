@@ -31,7 +31,7 @@ func (s *server) receiveEvents(r *http.Request) (*response, error) {
 	if !ok {
 		return nil, problem(http.StatusNotFound, "not_found", "No events of such a provider are expected here.")
 	}
-	body, err := readAll(r, min(maxHookBody, s.maxBody))
+	body, err := readAll(r, min(maxHookBody, s.maxBody), s.hookBodies)
 	if err != nil {
 		return nil, err
 	}

@@ -158,6 +158,11 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"invalid_from_address": func(l *errorLab, r request) answer {
 		return r.send(l.service, bearer(l.newKey(api.Key{FromDomains: []string{"example.net"}}))...)
 	},
+	"org_paused": func(l *errorLab, r request) answer {
+		l.exec("UPDATE outbox.orgs SET paused_at = now() WHERE id = $1", l.org)
+		defer l.exec("UPDATE outbox.orgs SET paused_at = NULL WHERE id = $1", l.org)
+		return r.send(l.server(api.Config{Pool: l.pool, Outbox: newOutbox(l.t, l.pool)}))
+	},
 	"invalid_json": func(l *errorLab, r request) answer {
 		r.body = r.body[:max(len(r.body)-1, 0)]
 		return r.send(l.service)
@@ -216,18 +221,36 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	},
 	"invalid_signature": func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "unverified") },
 	"invalid_event":     func(l *errorLab, r request) answer { return r.send(l.service, "X-Lab", "garbled") },
+	"rate_limit_exceeded": func(l *errorLab, r request) answer {
+		limited := l.server(api.Config{Pool: l.pool, Outbox: newOutbox(l.t, l.pool), KeyRate: api.Rate{Count: 1, Per: time.Hour}})
+		r.send(limited)
+		return r.send(limited)
+	},
+	"queue_quota_exceeded": func(l *errorLab, r request) answer {
+		client, err := outbox.NewClient(l.pool, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL, MaxQueued: 1})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		full := l.server(api.Config{Pool: l.pool, Outbox: client})
+		r.send(full)
+		return r.send(full)
+	},
 	"internal_server_error": func(l *errorLab, r request) answer {
 		return r.send(l.failing)
 	},
 	"service_unavailable": func(l *errorLab, r request) answer { return r.send(l.cutOff) },
 }
 
-func sendToEnded(l *errorLab, r request) answer {
+func (l *errorLab) exec(sql string, args ...any) {
 	l.t.Helper()
-	_, err := l.pool.Exec(context.Background(), `UPDATE outbox.emails SET status = 'sent', ended_at = now() WHERE id = $1`, r.id)
-	if err != nil {
+	if _, err := l.pool.Exec(context.Background(), sql, args...); err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+func sendToEnded(l *errorLab, r request) answer {
+	l.t.Helper()
+	l.exec(`UPDATE outbox.emails SET status = 'sent', ended_at = now() WHERE id = $1`, r.id)
 	return r.send(l.service)
 }
 

@@ -35,7 +35,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
 		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
-		AllowPrivateWebhooks: cfg.WebhookAllowPrivate,
+		AllowPrivateWebhooks: cfg.WebhookAllowPrivate, MaxQueued: int(cfg.MaxQueued),
 	})
 	if err != nil {
 		return err
@@ -52,10 +52,12 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	public, err := listen("api", cfg.Addr, api.New(api.Config{
 		Pool: pool, Outbox: client, Hooks: hooks, Ready: ready.check, Logger: log,
+		MaxBody: int64(cfg.MaxBody), KeyRate: api.Rate(cfg.KeyRate), OrgRate: api.Rate(cfg.OrgRate),
 	}), log)
 	if err != nil {
 		return err
 	}
+	public.atMost(cfg.MaxConnections)
 	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, ui), log)
 	if err != nil {
 		return err

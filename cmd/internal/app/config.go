@@ -35,6 +35,14 @@ type Config struct {
 	// PublicURL is where recipients reach the API, for links to unsubscribe.
 	PublicURL string `env:"OUTBOXD_PUBLIC_URL"`
 
+	// MaxBody bounds a request body, MaxConnections those of the API at a time.
+	MaxBody        Size  `env:"OUTBOXD_MAX_BODY" envDefault:"10MB"`
+	MaxConnections int   `env:"OUTBOXD_MAX_CONNECTIONS" envDefault:"10000"`
+	KeyRate        Limit `env:"OUTBOXD_RATE_LIMIT" envDefault:"1000/s"`
+	OrgRate        Limit `env:"OUTBOXD_ORG_RATE_LIMIT" envDefault:"off"`
+	// MaxQueued is how many emails of an org may wait, if it has no number of its own.
+	MaxQueued Quota `env:"OUTBOXD_MAX_QUEUED" envDefault:"off"`
+
 	AdminUser     string `env:"OUTBOXD_ADMIN_USER" envDefault:"admin"`
 	AdminPassword string `env:"OUTBOXD_ADMIN_PASSWORD"`
 	AdminReadOnly bool   `env:"OUTBOXD_ADMIN_READ_ONLY"`
@@ -65,14 +73,22 @@ type Rate float64
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (r *Rate) UnmarshalText(text []byte) error {
-	count, unit, _ := strings.Cut(string(text), "/")
-	per := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
-	n, err := strconv.ParseUint(count, 10, 32)
-	if err != nil || n == 0 || per == 0 {
-		return fmt.Errorf("%q is not a rate such as 100/s, 600/m or 5000/h", text)
+	n, per, err := parseRate(string(text))
+	if err != nil {
+		return err
 	}
 	*r = Rate(float64(n) / per.Seconds())
 	return nil
+}
+
+func parseRate(text string) (count int, per time.Duration, err error) {
+	number, unit, _ := strings.Cut(text, "/")
+	per = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil || n == 0 || per == 0 {
+		return 0, 0, fmt.Errorf("%q is not a rate such as 100/s, 600/m or 5000/h", text)
+	}
+	return int(n), per, nil
 }
 
 // RatesConfig are the rates that all workers together keep to at a provider.
@@ -248,6 +264,7 @@ func (c *Config) check() []error {
 	if _, err := c.suppressOn(); err != nil {
 		fail("OUTBOXD_SUPPRESS_ON: %w", err)
 	}
+	errs = append(errs, c.checkLimits()...)
 	for name, d := range map[string]Duration{
 		"OUTBOXD_SEND_TIMEOUT": c.SendTimeout, "OUTBOXD_GIVE_UP_AFTER": c.GiveUpAfter,
 		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout, "OUTBOXD_UNKNOWN_WAIT": c.UnknownWait,

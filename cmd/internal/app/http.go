@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // listener is an HTTP server on its address.
@@ -33,6 +35,12 @@ func listen(name, addr string, handler http.Handler, log *slog.Logger) (*listene
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}}, nil
+}
+
+// atMost bounds the connections at a time: each takes memory and a file. Further
+// ones wait unaccepted until one of them ends, which the time-outs see to.
+func (l *listener) atMost(connections int) {
+	l.socket = netutil.LimitListener(l.socket, connections)
 }
 
 // serve runs until the server is shut down.

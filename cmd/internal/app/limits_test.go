@@ -1,0 +1,100 @@
+package app
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboxd/outboxd/api"
+)
+
+func TestLimitsConfig(t *testing.T) {
+	t.Parallel()
+	load := func(setting string) (Config, error) {
+		environ := []string{"DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=smtp"}
+		if setting != "" {
+			environ = append(environ, setting)
+		}
+		return LoadConfig(environ)
+	}
+	cfg, err := load("")
+	if err != nil || cfg.MaxBody != 10<<20 || cfg.MaxConnections != 10_000 || cfg.MaxQueued != 0 ||
+		cfg.KeyRate != (Limit{Count: 1000, Per: time.Second}) || cfg.OrgRate != (Limit{}) {
+		t.Errorf("config %+v, error %v", cfg, err)
+	}
+	for _, good := range []string{
+		"OUTBOXD_MAX_BODY=40MB", "OUTBOXD_MAX_BODY=41943040", "OUTBOXD_MAX_BODY=64KB", "OUTBOXD_MAX_BODY=1mb",
+		"OUTBOXD_MAX_CONNECTIONS=1", "OUTBOXD_RATE_LIMIT=off", "OUTBOXD_RATE_LIMIT=5000/h", "OUTBOXD_ORG_RATE_LIMIT=1000000/s",
+		"OUTBOXD_MAX_QUEUED=1", "OUTBOXD_MAX_QUEUED=off",
+	} {
+		if _, err := load(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{
+		"OUTBOXD_MAX_BODY=41943041", "OUTBOXD_MAX_BODY=41MB", "OUTBOXD_MAX_BODY=63KB", "OUTBOXD_MAX_BODY=0", "OUTBOXD_MAX_BODY=-1MB",
+		"OUTBOXD_MAX_BODY=10GB", "OUTBOXD_MAX_BODY=ten", "OUTBOXD_MAX_BODY=off", "OUTBOXD_MAX_BODY=4194304MB",
+		"OUTBOXD_MAX_CONNECTIONS=0", "OUTBOXD_RATE_LIMIT=0/s", "OUTBOXD_RATE_LIMIT=10", "OUTBOXD_RATE_LIMIT=10/d", "OUTBOXD_RATE_LIMIT=1000001/s",
+		"OUTBOXD_ORG_RATE_LIMIT=none", "OUTBOXD_MAX_QUEUED=0", "OUTBOXD_MAX_QUEUED=-1", "OUTBOXD_MAX_QUEUED=many",
+	} {
+		name, _, _ := strings.Cut(bad, "=")
+		if _, err := load(bad); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v", bad, err)
+		}
+	}
+	cfg, _ = load("OUTBOXD_RATE_LIMIT=600/m")
+	if rate := api.Rate(cfg.KeyRate); rate.String() != "600/m" {
+		t.Errorf("rate %v", rate)
+	}
+}
+
+// Beyond the limit connections wait, and come to their turn when one ends.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	l, err := listen("test", "127.0.0.1:0", http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.socket.Addr().String()
+	l.atMost(2)
+	go func() { _ = l.serve() }()
+	t.Cleanup(func() { _ = l.server.Close() })
+	ask := func(conn net.Conn) chan error {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+			if err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+			answered <- err
+		}()
+		return answered
+	}
+	var conns []net.Conn
+	for range 3 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns[:2] {
+		if err := <-ask(conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	third := ask(conns[2])
+	select {
+	case err := <-third:
+		t.Fatalf("a third connection was served (%v)", err)
+	default:
+	}
+	_ = conns[0].Close()
+	if err := <-third; err != nil {
+		t.Fatal(err)
+	}
+}
