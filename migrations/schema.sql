@@ -916,6 +916,8 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_store_content(email uuid, org uuid, m 
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    found constant text[] := outbox.enqueue_recipients(m);
 BEGIN
     INSERT INTO outbox.email_contents (
         email_id, org_id, from_address, to_addresses, cc_addresses, bcc_addresses, reply_to,
@@ -923,8 +925,9 @@ BEGIN
     VALUES (
         email, org, m ->> 'from', m -> 'to', nullif(m -> 'cc', '[]'), nullif(m -> 'bcc', '[]'), nullif(m -> 'reply_to', '[]'),
         m ->> 'subject', nullif(m ->> 'html', ''), nullif(m ->> 'text', ''), nullif(m -> 'headers', '{}'),
-        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), outbox.enqueue_recipients(m),
-        (m -> 'list_unsubscribe')::boolean);
+        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), found, (m -> 'list_unsubscribe')::boolean);
+    INSERT INTO outbox.email_terms (email_id, term)
+    SELECT email, t.term FROM outbox.enqueue_terms(org, found, m -> 'tags') AS t (term);
     INSERT INTO outbox.attachments (email_id, position, filename, content_type, content_id, content)
     SELECT email, n - 1, a.value ->> 'filename', nullif(a.value ->> 'content_type', ''), nullif(a.value ->> 'content_id', ''), f.content
     FROM jsonb_array_elements(m -> 'attachments') WITH ORDINALITY AS a (value, n)
@@ -956,6 +959,29 @@ BEGIN
         || outbox.enqueue_text_field('value', t.tag ->> 'value'), '' ORDER BY t.n), '')
     FROM jsonb_array_elements(tags) WITH ORDINALITY AS t (tag, n));
 END $function$
+
+
+CREATE OR REPLACE FUNCTION outbox.enqueue_term(org uuid, kind text, value text)
+ RETURNS uuid
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT encode(substring(sha256(convert_to(E'outbox term 1\n' || kind || E'\n', 'UTF8') || uuid_send(org)
+        || convert_to(value, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
+$function$
+
+
+CREATE OR REPLACE FUNCTION outbox.enqueue_terms(org uuid, recipients text[], tags jsonb)
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT outbox.enqueue_term(org, 'to', r.address) FROM unnest(recipients) AS r (address)
+    UNION
+    SELECT outbox.enqueue_term(org, 'tag', v.value)
+    FROM jsonb_array_elements(tags) AS t (tag),
+        LATERAL (VALUES (t.tag ->> 'name'), ((t.tag ->> 'name') || ':' || (t.tag ->> 'value'))) AS v (value)
+$function$
 
 
 CREATE OR REPLACE FUNCTION outbox.enqueue_text_field(name text, value text)
@@ -1010,6 +1036,14 @@ AS $function$
     SELECT outbox.enqueue_error(field, 'has the wrong type: ' || CASE jsonb_typeof(value)
         WHEN 'null' THEN 'null' WHEN 'array' THEN 'an array' WHEN 'object' THEN 'an object'
         ELSE 'a ' || jsonb_typeof(value) END || ' is not accepted here')
+$function$
+
+
+CREATE OR REPLACE FUNCTION outbox.forget_terms(emails uuid[])
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    DELETE FROM outbox.email_terms t WHERE t.email_id = ANY (emails)
 $function$
 
 
@@ -1169,8 +1203,12 @@ TABLE email_contents
     suppressed_recipients text[]
     email_contents_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     email_contents_pkey PRIMARY KEY (email_id)
-    CREATE INDEX email_contents_recipients ON outbox.email_contents USING gin (recipients)
-    CREATE INDEX email_contents_tags ON outbox.email_contents USING gin (tags jsonb_path_ops) WHERE (tags IS NOT NULL)
+
+TABLE email_terms
+    email_id uuid NOT NULL
+    term uuid NOT NULL
+    email_terms_pkey PRIMARY KEY (email_id, term)
+    CREATE INDEX email_terms_term ON outbox.email_terms USING btree (term, email_id)
 
 TABLE emails WITH (fillfactor=80)
     id uuid NOT NULL

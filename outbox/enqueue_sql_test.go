@@ -110,8 +110,8 @@ func TestSQLCommitsAndRollsBackWithTheCaller(t *testing.T) {
 	pool := testdb.New(t)
 	s := submission(newOrg(t, pool), "k")
 	s.Messages[0].Attachments = []outbox.Attachment{{Filename: "a.bin", Content: []byte{0, 255}}}
-	nothing := map[string]int{"emails": 0, "email_contents": 0, "attachments": 0, "idempotency_keys": 0, "river_job": 0}
-	everything := map[string]int{"emails": 1, "email_contents": 1, "attachments": 1, "idempotency_keys": 1, "river_job": 1}
+	nothing := map[string]int{"emails": 0, "email_contents": 0, "email_terms": 0, "attachments": 0, "idempotency_keys": 0, "river_job": 0}
+	everything := map[string]int{"emails": 1, "email_contents": 1, "email_terms": 1, "attachments": 1, "idempotency_keys": 1, "river_job": 1}
 
 	tx := begin(t, pool)
 	savepoint := begin(t, tx)
@@ -222,7 +222,7 @@ func TestSQLSessionsWithOneKeyMakeOneEmail(t *testing.T) {
 		return ids[0]
 	}
 	first := atOnce()
-	want := map[string]int{"emails": 1, "email_contents": 1, "attachments": 0, "idempotency_keys": 1, "river_job": 1}
+	want := map[string]int{"emails": 1, "email_contents": 1, "email_terms": 1, "attachments": 0, "idempotency_keys": 1, "river_job": 1}
 	if diff := cmp.Diff(want, tables(t, pool)); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}

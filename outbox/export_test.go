@@ -107,3 +107,8 @@ func ConnectGuarded(url string) string {
 
 // MayConnect reports whether a webhook may be at an address and port.
 func MayConnect(address string) bool { return endpoints{}.control("tcp", address, nil) == nil }
+
+// SearchTerms are the terms of an email.
+func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
+	return searchTerms(org, recipients, tags)
+}
