@@ -63,3 +63,36 @@ FROM outbox.email_contents c, LATERAL outbox.enqueue_terms(c.org_id, c.recipient
 DROP INDEX outbox.email_contents_recipients;
 DROP INDEX outbox.email_contents_tags;
 COMMENT ON COLUMN outbox.email_contents.recipients IS 'bare addresses of To, Cc and Bcc in lower case, to compare with suppressions';
+
+-- The wall between orgs, behind the conditions that every query has. It is down
+-- where the setting outbox.org is not set or empty: for workers, operators and
+-- applications. The API sets it to a value that no org has, and to the org for
+-- each transaction of a request; then only the org's rows exist. It guards
+-- against a forgotten condition, not against somebody who can run SQL. FORCE
+-- makes it hold for the tables' owner too; nothing holds for a superuser.
+--
+-- The setting is read once per statement, and behind a choice that the planner
+-- counts as even, so that it plans as it would without the wall. A scalar
+-- subquery is never turned into a hash of all emails, as an EXISTS may be.
+
+-- +goose StatementBegin
+DO $$
+DECLARE
+    wall record;
+    down constant text := '(SELECT coalesce(current_setting(''outbox.org'', true), '''') = '''')';
+    ours constant text := '::text = (SELECT current_setting(''outbox.org'', true))';
+    of_email constant text := '(SELECT true FROM outbox.emails e WHERE e.id = email_id)';
+BEGIN
+    FOR wall IN SELECT * FROM (VALUES
+        ('orgs', 'id' || ours), ('api_keys', 'org_id' || ours), ('emails', 'org_id' || ours),
+        ('email_contents', 'org_id' || ours), ('idempotency_keys', 'org_id' || ours),
+        ('suppressions', 'org_id' || ours), ('webhooks', 'org_id' || ours), ('webhook_messages', 'org_id' || ours),
+        ('email_terms', of_email), ('attachments', of_email), ('attempts', of_email), ('events', of_email),
+        -- These are no org's, and hold what none may see.
+        ('stray_events', 'false'), ('unsubscribe_secrets', 'false')) AS w (name, condition)
+    LOOP
+        EXECUTE format('ALTER TABLE outbox.%I ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', wall.name);
+        EXECUTE format('CREATE POLICY wall ON outbox.%I USING (%s OR %s)', wall.name, down, wall.condition);
+    END LOOP;
+END $$;
+-- +goose StatementEnd

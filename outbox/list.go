@@ -40,15 +40,11 @@ FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id`
 // whether there are more in the direction of paging.
 func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, err error) {
 	sql, args := q.statement()
-	rows, err := c.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list emails: %w", err)
-	}
-	emails, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Email, error) {
+	err = c.as(q.Org).Query(ctx, collect(&emails, func(row pgx.CollectableRow) (Email, error) {
 		var e Email
 		err := scanEmail(row, &e)
 		return e, err
-	})
+	}), sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list emails: %w", err)
 	}

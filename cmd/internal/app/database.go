@@ -8,14 +8,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxd/outboxd/migrations"
+	"github.com/outboxd/outboxd/outbox"
 )
 
 const connectTimeout = 5 * time.Second
 
 // apiSettings bound what one request can hold up. A process that is frozen
 // between its INSERT and its COMMIT keeps its idempotency keys locked: Postgres
-// ends such a session, and those who wait give up before their clients do.
+// ends such a session, and those who wait give up before their clients do. A
+// statement that was not given an org sees the rows of none.
 var apiSettings = map[string]string{
+	outbox.OrgSetting:                     outbox.NoOrg,
 	"lock_timeout":                        "500ms",
 	"statement_timeout":                   "10s",
 	"idle_in_transaction_session_timeout": "2s",
