@@ -1133,6 +1133,8 @@ CREATE TRIGGER webhook_on_event AFTER INSERT ON outbox.events FOR EACH ROW WHEN 
 CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW WHEN ((((old.status <> new.status) AND (new.status = ANY (ARRAY['failed'::text, 'unknown'::text]))) OR ((old.status <> ALL (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text])) AND (new.status = ANY (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text]))))) EXECUTE FUNCTION outbox.webhook_on_status()
 
 TABLE api_keys
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id text NOT NULL
     org_id uuid NOT NULL
     name text NOT NULL DEFAULT ''::text
@@ -1148,6 +1150,10 @@ TABLE api_keys
     api_keys_scopes_check CHECK ((scopes <@ ARRAY['send'::text, 'read'::text, 'admin'::text]))
 
 TABLE attachments
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = attachments.email_id)))
     email_id uuid NOT NULL
     position smallint NOT NULL
     filename text NOT NULL
@@ -1158,6 +1164,10 @@ TABLE attachments
     attachments_pkey PRIMARY KEY (email_id, "position")
 
 TABLE attempts WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = attempts.email_id)))
     email_id uuid NOT NULL
     number smallint NOT NULL
     provider text NOT NULL
@@ -1185,6 +1195,8 @@ TABLE attempts WITH (fillfactor=80)
     CREATE UNIQUE INDEX attempts_one_open ON outbox.attempts USING btree (email_id) WHERE (stage = 'sending'::text)
 
 TABLE email_contents
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     email_id uuid NOT NULL
     org_id uuid NOT NULL
     from_address text NOT NULL
@@ -1205,12 +1217,18 @@ TABLE email_contents
     email_contents_pkey PRIMARY KEY (email_id)
 
 TABLE email_terms
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = email_terms.email_id)))
     email_id uuid NOT NULL
     term uuid NOT NULL
     email_terms_pkey PRIMARY KEY (email_id, term)
     CREATE INDEX email_terms_term ON outbox.email_terms USING btree (term, email_id)
 
 TABLE emails WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     org_id uuid NOT NULL
     status text NOT NULL
@@ -1237,6 +1255,10 @@ TABLE emails WITH (fillfactor=80)
     CREATE INDEX emails_org_id_status_id ON outbox.emails USING btree (org_id, status, id)
 
 TABLE events
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = events.email_id)))
     id uuid NOT NULL
     email_id uuid NOT NULL
     type text NOT NULL
@@ -1257,6 +1279,8 @@ CASE
 END)) WHERE (provider IS NOT NULL)
 
 TABLE idempotency_keys
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     org_id uuid NOT NULL
     endpoint text NOT NULL
     key text NOT NULL
@@ -1273,6 +1297,8 @@ TABLE idempotency_keys
     CREATE INDEX idempotency_keys_expires_at ON outbox.idempotency_keys USING brin (expires_at) WITH (autosummarize='on')
 
 TABLE orgs
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     name text NOT NULL
     from_domains text[] NOT NULL DEFAULT '{}'::text[]
@@ -1368,6 +1394,8 @@ TABLE river_queue
     river_queue_pkey PRIMARY KEY (name)
 
 TABLE stray_events
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
     id uuid NOT NULL
     provider text NOT NULL
     reference uuid
@@ -1388,6 +1416,8 @@ CASE
 END))
 
 TABLE suppressions
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     org_id uuid NOT NULL
     address text NOT NULL
     reason text NOT NULL
@@ -1399,6 +1429,8 @@ TABLE suppressions
     suppressions_reason_check CHECK ((reason = ANY (ARRAY['hard_bounce'::text, 'complaint'::text, 'unsubscribe'::text, 'manual'::text])))
 
 TABLE unsubscribe_secrets
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
     id smallint NOT NULL
     secret bytea NOT NULL
     used_from timestamp with time zone NOT NULL
@@ -1406,6 +1438,8 @@ TABLE unsubscribe_secrets
     unsubscribe_secrets_secret_check CHECK ((octet_length(secret) = 32))
 
 TABLE webhook_messages WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     webhook_id uuid NOT NULL
     org_id uuid NOT NULL
@@ -1428,6 +1462,8 @@ TABLE webhook_messages WITH (fillfactor=80)
     CREATE INDEX webhook_messages_webhook_id_id ON outbox.webhook_messages USING btree (webhook_id, id)
 
 TABLE webhooks
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     org_id uuid NOT NULL
     endpoint text NOT NULL

@@ -193,14 +193,14 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 	return nil
 }
 
-const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE id = ANY($1::uuid[])`
+const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE org_id = $1 AND id = ANY($2::uuid[])`
 
 // countEmails counts those of the org's emails that are stored. What broke one
 // connection may have broken all others of the pool, which do not know yet; a
 // look does no harm, so it is repeated until one of them, or a new one, works.
 func (c *Client) countEmails(ctx context.Context, org uuid.UUID, ids []uuid.UUID) (found int, err error) {
 	for range c.pool.Stat().MaxConns() + 1 {
-		err = c.as(org).QueryRow(ctx, scan(&found), sqlCountEmails, ids)
+		err = c.as(org).QueryRow(ctx, scan(&found), sqlCountEmails, org, ids)
 		if _, refused := errors.AsType[*pgconn.ConnectError](err); refused || !isConnectionLost(err) {
 			break
 		}

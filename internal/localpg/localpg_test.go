@@ -48,7 +48,7 @@ func TestEphemeralServer(t *testing.T) {
 	ctx := t.Context()
 	s := startServer(t, Options{Ephemeral: true})
 
-	conn := connect(t, s.URL())
+	conn := connect(t, s.SuperuserURL()) // only such a one sees all settings
 	for setting, want := range map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"unix_socket_directories": "",

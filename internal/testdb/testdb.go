@@ -77,6 +77,20 @@ func New(t testing.TB) *pgxpool.Pool {
 	return newPool(t, URL(t))
 }
 
+// Reopen returns another pool to the database of a pool, with a setting of
+// Postgres of its own.
+func Reopen(t testing.TB, pool *pgxpool.Pool, setting, value string) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams[setting] = value
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(func() { closePool(t, other) })
+	return other
+}
+
 // URL makes a database for this test alone and returns its connection string,
 // in the form of DATABASE_URL. The database is dropped when the test ends,
 // together with the connections that are still open, and its address is

@@ -58,7 +58,29 @@ func openPool(ctx context.Context, databaseURL, program string, settings map[str
 		pool.Close()
 		return nil, err
 	}
+	if settings[outbox.OrgSetting] != "" {
+		if err := checkWall(ctx, pool); err != nil {
+			pool.Close()
+			return nil, err
+		}
+	}
 	return pool, nil
+}
+
+const sqlGetOrgSetting = `SELECT coalesce(current_setting('outbox.org', true), '')`
+
+// checkWall refuses a pool whose sessions would see the rows of all orgs, because
+// a pooler drops the settings that sessions begin with.
+func checkWall(ctx context.Context, pool *pgxpool.Pool) error {
+	var org string
+	if err := pool.QueryRow(ctx, sqlGetOrgSetting).Scan(&org); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if org == "" {
+		return fmt.Errorf("the wall between orgs is down: the pooler in front of Postgres drops the startup parameter %[1]s; "+
+			"connect directly, or give the API a role of its own and ALTER ROLE ... SET %[1]s = '%[2]s'", outbox.OrgSetting, outbox.NoOrg)
+	}
+	return nil
 }
 
 func setDefault(params map[string]string, name, value string) {
