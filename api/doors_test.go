@@ -142,6 +142,7 @@ SELECT replace(jsonb_build_object(
         extract(epoch FROM e.created_at) * 1000 = ('x' || substr(replace(e.id::text, '-', ''), 1, 12))::bit(48)::bigint,
     'UUIDv7', substr(e.id::text, 15, 1) = '7' AND substr(e.id::text, 20, 1) IN ('8', '9', 'a', 'b'),
     'content', to_jsonb(c),
+    'terms', (SELECT jsonb_agg(t.term ORDER BY t.term) FROM outbox.email_terms t WHERE t.email_id = e.id),
     'attachments', (SELECT jsonb_agg(to_jsonb(a) ORDER BY position) FROM outbox.attachments a WHERE a.email_id = e.id),
     'key', to_jsonb(k) - '{key,submission_id,created_at,expires_at}'::text[],
     'key kept for', k.expires_at - k.created_at,

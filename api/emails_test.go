@@ -42,11 +42,12 @@ const publicURL = "https://mail.example.com/"
 func newService(t *testing.T, org api.Org, key api.Key) *service {
 	t.Helper()
 	pool := testdb.New(t)
-	client, err := outbox.NewClient(pool, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL})
+	walled := testdb.Reopen(t, pool, outbox.OrgSetting, outbox.NoOrg) // as the API's
+	client, err := outbox.NewClient(walled, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(conforming(t, api.New(api.Config{Pool: pool, Outbox: client, Hooks: map[string]providers.Hook{"lab": labHook{}}})))
+	server := httptest.NewServer(conforming(t, api.New(api.Config{Pool: walled, Outbox: client, Hooks: map[string]providers.Hook{"lab": labHook{}}})))
 	t.Cleanup(server.Close)
 
 	org.Name, key.Org = "acme", "acme"

@@ -36,7 +36,7 @@ func startServer(ctx context.Context, folder, name string) (*server, error) {
 	}
 	// A killed server keeps what it has handed to the operating system, which an
 	// asynchronous commit has not.
-	for _, sql := range []string{"ALTER ROLE ALL SET synchronous_commit = on", "CREATE DATABASE " + template} {
+	for _, sql := range []string{"ALTER ROLE CURRENT_USER SET synchronous_commit = on", "CREATE DATABASE " + template} {
 		if err := s.exec(ctx, sql); err != nil {
 			return nil, errors.Join(err, s.stop())
 		}

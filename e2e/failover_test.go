@@ -29,10 +29,10 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	p.replica = startDurable(t, replicaData)
-	p.exec(p.primary.URL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
-	p.exec(p.primary.URL(), "SELECT pg_reload_conf()")
+	p.exec(p.primary.SuperuserURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	p.exec(p.primary.SuperuserURL(), "SELECT pg_reload_conf()")
 	eventually(t, "the replica follows, and commits wait for it", func() bool {
-		return p.ask(p.primary.URL(), "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+		return p.ask(p.primary.SuperuserURL(), "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
 	})
 	return p
 }
@@ -74,7 +74,7 @@ func (p *replicated) failOver() {
 	if err := p.primary.Kill(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.exec(p.replica.URL(), "SELECT pg_promote()")
+	p.exec(p.replica.SuperuserURL(), "SELECT pg_promote()")
 }
 
 func (p *replicated) exec(url, sql string) {

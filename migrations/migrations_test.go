@@ -48,6 +48,9 @@ const pictureHead = `-- The schema that the migrations make, River's tables incl
 // depend on the version of a dump program.
 const sqlPicture = `
 SELECT format(E'\nTABLE %s%s\n', c.relname, coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '')) ||
+    CASE WHEN c.relrowsecurity AND c.relforcerowsecurity THEN E'    FORCE ROW LEVEL SECURITY\n' ELSE '' END ||
+    coalesce((SELECT string_agg(format(E'    POLICY %s USING %s\n', p.polname, pg_get_expr(p.polqual, p.polrelid)), '')
+        FROM pg_policy p WHERE p.polrelid = c.oid), '') ||
     (SELECT string_agg(format('    %s %s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
             CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END,
             coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '')), E'\n' ORDER BY a.attnum)

@@ -942,6 +942,8 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_store_content(email uuid, org uuid, m 
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    found constant text[] := outbox.enqueue_recipients(m);
 BEGIN
     INSERT INTO outbox.email_contents (
         email_id, org_id, from_address, to_addresses, cc_addresses, bcc_addresses, reply_to,
@@ -949,8 +951,9 @@ BEGIN
     VALUES (
         email, org, m ->> 'from', m -> 'to', nullif(m -> 'cc', '[]'), nullif(m -> 'bcc', '[]'), nullif(m -> 'reply_to', '[]'),
         m ->> 'subject', nullif(m ->> 'html', ''), nullif(m ->> 'text', ''), nullif(m -> 'headers', '{}'),
-        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), outbox.enqueue_recipients(m),
-        (m -> 'list_unsubscribe')::boolean);
+        nullif(m -> 'tags', '[]'), nullif(m -> 'metadata', '{}'), found, (m -> 'list_unsubscribe')::boolean);
+    INSERT INTO outbox.email_terms (email_id, term)
+    SELECT email, t.term FROM outbox.enqueue_terms(org, found, m -> 'tags') AS t (term);
     INSERT INTO outbox.attachments (email_id, position, filename, content_type, content_id, content)
     SELECT email, n - 1, a.value ->> 'filename', nullif(a.value ->> 'content_type', ''), nullif(a.value ->> 'content_id', ''), f.content
     FROM jsonb_array_elements(m -> 'attachments') WITH ORDINALITY AS a (value, n)
@@ -997,6 +1000,29 @@ BEGIN
         || outbox.enqueue_text_field('value', t.tag ->> 'value'), '' ORDER BY t.n), '')
     FROM jsonb_array_elements(tags) WITH ORDINALITY AS t (tag, n));
 END $function$
+
+
+CREATE OR REPLACE FUNCTION outbox.enqueue_term(org uuid, kind text, value text)
+ RETURNS uuid
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT encode(substring(sha256(convert_to(E'outbox term 1\n' || kind || E'\n', 'UTF8') || uuid_send(org)
+        || convert_to(value, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
+$function$
+
+
+CREATE OR REPLACE FUNCTION outbox.enqueue_terms(org uuid, recipients text[], tags jsonb)
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT outbox.enqueue_term(org, 'to', r.address) FROM unnest(recipients) AS r (address)
+    UNION
+    SELECT outbox.enqueue_term(org, 'tag', v.value)
+    FROM jsonb_array_elements(tags) AS t (tag),
+        LATERAL (VALUES (t.tag ->> 'name'), ((t.tag ->> 'name') || ':' || (t.tag ->> 'value'))) AS v (value)
+$function$
 
 
 CREATE OR REPLACE FUNCTION outbox.enqueue_text_field(name text, value text)
@@ -1051,6 +1077,14 @@ AS $function$
     SELECT outbox.enqueue_error(field, 'has the wrong type: ' || CASE jsonb_typeof(value)
         WHEN 'null' THEN 'null' WHEN 'array' THEN 'an array' WHEN 'object' THEN 'an object'
         ELSE 'a ' || jsonb_typeof(value) END || ' is not accepted here')
+$function$
+
+
+CREATE OR REPLACE FUNCTION outbox.forget_terms(emails uuid[])
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    DELETE FROM outbox.email_terms t WHERE t.email_id = ANY (emails)
 $function$
 
 
@@ -1140,6 +1174,8 @@ CREATE TRIGGER webhook_on_event AFTER INSERT ON outbox.events FOR EACH ROW WHEN 
 CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EACH ROW WHEN ((((old.status <> new.status) AND (new.status = ANY (ARRAY['failed'::text, 'unknown'::text]))) OR ((old.status <> ALL (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text])) AND (new.status = ANY (ARRAY['sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text]))))) EXECUTE FUNCTION outbox.webhook_on_status()
 
 TABLE api_keys
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id text NOT NULL
     org_id uuid NOT NULL
     name text NOT NULL DEFAULT ''::text
@@ -1155,6 +1191,10 @@ TABLE api_keys
     api_keys_scopes_check CHECK ((scopes <@ ARRAY['send'::text, 'read'::text, 'admin'::text]))
 
 TABLE attachments
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = attachments.email_id)))
     email_id uuid NOT NULL
     position smallint NOT NULL
     filename text NOT NULL
@@ -1165,6 +1205,10 @@ TABLE attachments
     attachments_pkey PRIMARY KEY (email_id, "position")
 
 TABLE attempts WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = attempts.email_id)))
     email_id uuid NOT NULL
     number smallint NOT NULL
     provider text NOT NULL
@@ -1192,6 +1236,8 @@ TABLE attempts WITH (fillfactor=80)
     CREATE UNIQUE INDEX attempts_one_open ON outbox.attempts USING btree (email_id) WHERE (stage = 'sending'::text)
 
 TABLE email_contents
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     email_id uuid NOT NULL
     org_id uuid NOT NULL
     from_address text NOT NULL
@@ -1210,10 +1256,20 @@ TABLE email_contents
     suppressed_recipients text[]
     email_contents_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     email_contents_pkey PRIMARY KEY (email_id)
-    CREATE INDEX email_contents_recipients ON outbox.email_contents USING gin (recipients)
-    CREATE INDEX email_contents_tags ON outbox.email_contents USING gin (tags jsonb_path_ops) WHERE (tags IS NOT NULL)
+
+TABLE email_terms
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = email_terms.email_id)))
+    email_id uuid NOT NULL
+    term uuid NOT NULL
+    email_terms_pkey PRIMARY KEY (email_id, term)
+    CREATE INDEX email_terms_term ON outbox.email_terms USING btree (term, email_id)
 
 TABLE emails WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     org_id uuid NOT NULL
     status text NOT NULL
@@ -1241,6 +1297,10 @@ TABLE emails WITH (fillfactor=80)
     CREATE INDEX emails_org_id_status_id ON outbox.emails USING btree (org_id, status, id)
 
 TABLE events
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
+   FROM outbox.emails e
+  WHERE (e.id = events.email_id)))
     id uuid NOT NULL
     email_id uuid NOT NULL
     type text NOT NULL
@@ -1261,6 +1321,8 @@ CASE
 END)) WHERE (provider IS NOT NULL)
 
 TABLE idempotency_keys
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     org_id uuid NOT NULL
     endpoint text NOT NULL
     key text NOT NULL
@@ -1291,6 +1353,8 @@ TABLE installation
     installation_single_check CHECK (single)
 
 TABLE orgs
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     name text NOT NULL
     from_domains text[] NOT NULL DEFAULT '{}'::text[]
@@ -1393,6 +1457,8 @@ TABLE river_queue
     river_queue_pkey PRIMARY KEY (name)
 
 TABLE stray_events
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
     id uuid NOT NULL
     provider text NOT NULL
     reference uuid
@@ -1413,6 +1479,8 @@ CASE
 END))
 
 TABLE suppressions
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     org_id uuid NOT NULL
     address text NOT NULL
     reason text NOT NULL
@@ -1424,6 +1492,8 @@ TABLE suppressions
     suppressions_reason_check CHECK ((reason = ANY (ARRAY['hard_bounce'::text, 'complaint'::text, 'unsubscribe'::text, 'manual'::text])))
 
 TABLE unsubscribe_secrets
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
     id smallint NOT NULL
     secret bytea NOT NULL
     used_from timestamp with time zone NOT NULL
@@ -1431,6 +1501,8 @@ TABLE unsubscribe_secrets
     unsubscribe_secrets_secret_check CHECK ((octet_length(secret) = 32))
 
 TABLE webhook_messages WITH (fillfactor=80)
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     webhook_id uuid NOT NULL
     org_id uuid NOT NULL
@@ -1453,6 +1525,8 @@ TABLE webhook_messages WITH (fillfactor=80)
     CREATE INDEX webhook_messages_webhook_id_id ON outbox.webhook_messages USING btree (webhook_id, id)
 
 TABLE webhooks
+    FORCE ROW LEVEL SECURITY
+    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
     id uuid NOT NULL
     org_id uuid NOT NULL
     endpoint text NOT NULL

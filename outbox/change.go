@@ -30,7 +30,7 @@ const sqlGetStatus = `SELECT status FROM outbox.emails WHERE id = $1 AND org_id 
 // Cancel withdraws an email that no attempt has begun for. Canceling it again
 // is no error. It returns [ErrNotFound] or [ErrNotCancelable].
 func (c *Client) Cancel(ctx context.Context, org, id uuid.UUID) error {
-	tag, err := c.pool.Exec(ctx, sqlCancel, id, org)
+	tag, err := c.as(org).Exec(ctx, sqlCancel, id, org)
 	if err != nil {
 		return fmt.Errorf("cancel email: %w", err)
 	}
@@ -50,7 +50,7 @@ func (c *Client) Cancel(ctx context.Context, org, id uuid.UUID) error {
 
 func (c *Client) status(ctx context.Context, org, id uuid.UUID) (Status, error) {
 	var status Status
-	err := c.pool.QueryRow(ctx, sqlGetStatus, id, org).Scan(&status)
+	err := c.as(org).QueryRow(ctx, scan(&status), sqlGetStatus, id, org)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", ErrNotFound
 	}
@@ -75,7 +75,7 @@ func (c *Client) Reschedule(ctx context.Context, org, id uuid.UUID, at time.Time
 	if err := (&Message{ScheduledAt: at}).validateTimes(time.Now()); err != nil {
 		return err
 	}
-	err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		var earlier bool
 		var priority int16
 		if err := tx.QueryRow(ctx, sqlReschedule, id, org, at).Scan(&earlier, &priority); err != nil {

@@ -42,7 +42,7 @@
 // the HTTP API and this package: it computes the same fingerprints and writes the
 // same rows, so a submission replays whichever way it comes. It checks the shape
 // of a message; what only Go can judge is judged before the first attempt and
-// fails the email with an event. It is written in migrations 3, 4, 5 and 7, and a
+// fails the email with an event. It is written in migrations 3, 4, 5, 7 and 11, and a
 // change of the fingerprint, of a limit or of a column has to be made there too:
 // the tests in outbox and api that are named after SQL and the three doors fail
 // otherwise.

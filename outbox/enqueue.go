@@ -130,6 +130,7 @@ func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
 	return err
 }
 
+// enqueueOnce stores submissions of one org.
 func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
 	conn, err := c.acquire(ctx)
 	if err != nil {
@@ -138,7 +139,7 @@ func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := conn.BeginTx(ctx, c.as(batch[0].Org).txOptions())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -181,7 +182,7 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 			ids = append(ids, p.receipt.IDs...)
 		}
 	}
-	found, err := c.countEmails(ctx, ids)
+	found, err := c.countEmails(ctx, batch[0].Org, ids)
 	if err != nil {
 		return fmt.Errorf("%w: %w, then: %w", ErrOutcomeUnknown, commitErr, err)
 	}
@@ -192,14 +193,14 @@ func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitEr
 	return nil
 }
 
-const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE id = ANY($1::uuid[])`
+const sqlCountEmails = `SELECT count(*) FROM outbox.emails WHERE org_id = $1 AND id = ANY($2::uuid[])`
 
-// countEmails counts those of the emails that are stored. What broke one
+// countEmails counts those of the org's emails that are stored. What broke one
 // connection may have broken all others of the pool, which do not know yet; a
 // look does no harm, so it is repeated until one of them, or a new one, works.
-func (c *Client) countEmails(ctx context.Context, ids []uuid.UUID) (found int, err error) {
+func (c *Client) countEmails(ctx context.Context, org uuid.UUID, ids []uuid.UUID) (found int, err error) {
 	for range c.pool.Stat().MaxConns() + 1 {
-		err = c.pool.QueryRow(ctx, sqlCountEmails, ids).Scan(&found)
+		err = c.as(org).QueryRow(ctx, scan(&found), sqlCountEmails, org, ids)
 		if _, refused := errors.AsType[*pgconn.ConnectError](err); refused || !isConnectionLost(err) {
 			break
 		}

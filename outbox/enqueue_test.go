@@ -56,7 +56,7 @@ func count(t *testing.T, db querier, sql string, args ...any) int {
 func tables(t *testing.T, db querier) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
-	for _, table := range []string{"emails", "email_contents", "attachments", "idempotency_keys", "river_job"} {
+	for _, table := range []string{"emails", "email_contents", "email_terms", "attachments", "idempotency_keys", "river_job"} {
 		counts[table] = count(t, db, "SELECT count(*) FROM outbox."+table)
 	}
 	return counts
@@ -74,7 +74,7 @@ func TestEnqueueStoresEmailKeyAndJobTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"emails": 1, "email_contents": 1, "attachments": 2, "idempotency_keys": 1, "river_job": 1}
+	want := map[string]int{"emails": 1, "email_contents": 1, "email_terms": 1, "attachments": 2, "idempotency_keys": 1, "river_job": 1}
 	if diff := cmp.Diff(want, tables(t, tx)); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
@@ -212,7 +212,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneEmail(t *testing.T) {
 	if created != 1 {
 		t.Errorf("%d submissions were first, want 1", created)
 	}
-	want := map[string]int{"emails": 1, "email_contents": 1, "attachments": 0, "idempotency_keys": 1, "river_job": 1}
+	want := map[string]int{"emails": 1, "email_contents": 1, "email_terms": 1, "attachments": 0, "idempotency_keys": 1, "river_job": 1}
 	if diff := cmp.Diff(want, tables(t, pool)); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}

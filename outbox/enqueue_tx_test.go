@@ -37,7 +37,7 @@ func TestEnqueueManyTx(t *testing.T) {
 	if receipts[0].IDs[0] != receipts[3].IDs[0] {
 		t.Errorf("emails %s and %s for one key", receipts[0].IDs[0], receipts[3].IDs[0])
 	}
-	want := map[string]int{"emails": 3, "email_contents": 3, "attachments": 0, "idempotency_keys": 2, "river_job": 3}
+	want := map[string]int{"emails": 3, "email_contents": 3, "email_terms": 3, "attachments": 0, "idempotency_keys": 2, "river_job": 3}
 	for table, n := range tables(t, tx) {
 		if n != want[table] {
 			t.Errorf("%d rows in %s, want %d", n, table, want[table])

@@ -113,3 +113,60 @@ func MayConnect(address string) bool { return endpoints{}.control("tcp", address
 func PurgeDeletedOrgs(ctx context.Context, client *Client) error {
 	return (&purgeOrgsWorker{client: client, log: slog.New(slog.DiscardHandler)}).Work(ctx, nil)
 }
+
+// SearchTerms are the terms of an email.
+func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
+	return searchTerms(org, recipients, tags)
+}
+
+// Names of another org's things, by the parameters that statements have for them.
+type names struct{ org, email, failed, doubtful, scheduled, webhook, message uuid.UUID }
+
+// NewNames names things for [TenantStatements].
+func NewNames(org, email, failed, doubtful, scheduled, webhook, message uuid.UUID) names { //nolint:revive // for tests
+	return names{org, email, failed, doubtful, scheduled, webhook, message}
+}
+
+// Statement is a statement with its arguments.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
+// TenantStatements are the statements of a tenant's operations.
+func TenantStatements(n names) map[string]Statement {
+	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement()
+	all, allArgs := Query{Org: n.org, Limit: 10}.statement()
+	now := time.Now()
+	return map[string]Statement{
+		"list":               {all, allArgs},
+		"search":             {list, listArgs},
+		"count":              {sqlCountEmails, []any{n.org, []uuid.UUID{n.email}}},
+		"get":                {sqlGetEmail, []any{n.email, n.org}},
+		"attempts":           {sqlGetAttempts, []any{n.email}},
+		"events":             {sqlGetEvents, []any{n.email}},
+		"status":             {sqlGetStatus, []any{n.email, n.org}},
+		"cancel":             {sqlCancel, []any{n.scheduled, n.org}},
+		"reschedule":         {sqlReschedule, []any{n.scheduled, n.org, now.Add(time.Hour)}},
+		"resolve":            {sqlResolve, []any{n.doubtful, n.org, "accepted"}},
+		"retry":              {sqlRetry, []any{n.failed, n.org}},
+		"waiting":            {sqlCountWaiting, []any{n.org, "scheduled", 2}},
+		"suppressions":       {sqlListSuppressions, []any{n.org, "", "", 10}},
+		"suppressionsBefore": {sqlListSuppressionsBefore, []any{n.org, "~", "", 10}},
+		"suppression":        {sqlGetSuppression, []any{n.org, "gone@example.com"}},
+		"unsuppress":         {sqlUnsuppress, []any{n.org, "gone@example.com"}},
+		"sender":             {sqlGetSender, []any{n.email, n.org}},
+		"unsubscribed":       {sqlInsertUnsubscribed, []any{newID(), n.email, "a@example.org", "test"}},
+		"webhooks":           {sqlListWebhooks, []any{n.org}},
+		"webhook":            {sqlGetWebhook, []any{n.org, n.webhook}},
+		"updateWebhook":      {sqlUpdateWebhook, []any{n.org, n.webhook, "", []string{"email.sent"}, ""}},
+		"deleteWebhook":      {sqlDeleteWebhook, []any{n.org, n.webhook}},
+		"rotateSecret":       {sqlRotateSecret, []any{n.org, n.webhook, newWebhookSecret(), SecretOverlap}},
+		"messages":           {sqlListMessages, []any{n.org, n.webhook, uuid.Max, 10}},
+		"message":            {sqlGetMessage, []any{n.org, n.webhook, n.message}},
+		"replay":             {sqlReplay, []any{n.org, n.webhook, n.message, now, 10}},
+		"keys": {sqlFindKeys, []any{
+			[]uuid.UUID{n.org}, []string{EndpointEmails}, []string{"k"},
+		}},
+	}
+}

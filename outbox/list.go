@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,29 +30,21 @@ type Query struct {
 	CreatedAfter, CreatedBefore time.Time
 }
 
-// sqlListEmails is completed by conditions, an order and a limit. The id is
-// the time of submission, so one index serves paging and both time filters.
+// sqlListEmails is completed by searches, conditions, an order and a limit. The id
+// is the time of submission, so one index serves paging and both time filters.
 const sqlListEmails = `
 SELECT ` + emailColumnsSQL + `
-FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
-WHERE e.org_id = $1`
+FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id`
 
 // List returns emails without their bodies and attempts, the newest first, and
 // whether there are more in the direction of paging.
 func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, err error) {
-	sql, args, err := q.statement()
-	if err != nil {
-		return nil, false, err
-	}
-	rows, err := c.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list emails: %w", err)
-	}
-	emails, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Email, error) {
+	sql, args := q.statement()
+	err = c.as(q.Org).Query(ctx, collect(&emails, func(row pgx.CollectableRow) (Email, error) {
 		var e Email
 		err := scanEmail(row, &e)
 		return e, err
-	})
+	}), sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list emails: %w", err)
 	}
@@ -66,10 +57,33 @@ func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, 
 	return emails, more, nil
 }
 
-func (q Query) statement() (sql string, args []any, err error) {
+// searches are the terms to find emails by: for each filter those that may stand
+// for its value.
+func (q Query) searches() (filters [][]uuid.UUID) {
+	if q.To != "" {
+		filters = append(filters, []uuid.UUID{searchTerm(q.Org, termTo, strings.ToLower(q.To))})
+	}
+	if q.Tag != "" {
+		filters = append(filters, []uuid.UUID{searchTerm(q.Org, termTag, q.Tag)})
+	}
+	return filters
+}
+
+func (q Query) statement() (sql string, args []any) {
 	text := strings.Builder{}
 	text.WriteString(sqlListEmails)
 	args = []any{q.Org}
+	for n, terms := range q.searches() {
+		// A term alone is read in the order of the ids, so that the newest emails
+		// are found without the others; an array of terms would not be.
+		var parts []string
+		for _, term := range terms {
+			args = append(args, term)
+			parts = append(parts, fmt.Sprintf("SELECT email_id FROM outbox.email_terms WHERE term = $%d", len(args)))
+		}
+		fmt.Fprintf(&text, " JOIN (%s) found%d ON found%d.email_id = e.id", strings.Join(parts, " UNION "), n, n)
+	}
+	text.WriteString(" WHERE e.org_id = $1")
 	where := func(condition string, arg any) {
 		args = append(args, arg)
 		fmt.Fprintf(&text, " AND "+condition, len(args))
@@ -89,28 +103,13 @@ func (q Query) statement() (sql string, args []any, err error) {
 	if q.Status != "" {
 		where("e.status = $%d", string(q.Status))
 	}
-	if q.To != "" {
-		where("c.recipients @> $%d", []string{strings.ToLower(q.To)})
-	}
-	if q.Tag != "" {
-		tag := map[string]string{}
-		name, value, hasValue := strings.Cut(q.Tag, ":")
-		if tag["name"] = name; hasValue {
-			tag["value"] = value
-		}
-		wanted, err := json.Marshal([]any{tag})
-		if err != nil {
-			return "", nil, fmt.Errorf("list emails: %w", err)
-		}
-		where("c.tags @> $%d::jsonb", string(wanted))
-	}
 	order := "DESC"
 	if q.Before != uuid.Nil {
 		order = "ASC" // the nearest ones, not the newest of all
 	}
 	args = append(args, q.Limit+1)
 	fmt.Fprintf(&text, " ORDER BY e.id %s LIMIT $%d", order, len(args))
-	return text.String(), args, nil
+	return text.String(), args
 }
 
 // firstID is the lowest UUIDv7 of a millisecond.

@@ -119,7 +119,10 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	return d, nil
 }
 
-const sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 WHERE email_id = $1`
+const (
+	sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 WHERE email_id = $1`
+	sqlForgetTerms       = `SELECT outbox.forget_terms($1::uuid[])`
+)
 
 // correctRecipients completes what came through SQL, which can neither write a
 // domain in ASCII nor letters that are not ASCII in lower case: until then the
@@ -137,7 +140,11 @@ func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) (correct
 	if slices.Equal(found, e.recipients) {
 		return false, nil
 	}
-	if _, err := d.pool.Exec(ctx, sqlCorrectRecipients, e.ID, found); err != nil {
+	var batch pgx.Batch
+	batch.Queue(sqlCorrectRecipients, e.ID, found)
+	batch.Queue(sqlForgetTerms, []uuid.UUID{e.ID})
+	batch.Queue(sqlInsertTerms, termColumns([]emailRow{{e.Org, &accepted{id: e.ID, message: m, recipients: found}}})...)
+	if err := d.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, fmt.Errorf("correct recipients: %w", err)
 	}
 	return true, nil

@@ -72,6 +72,8 @@ WITH gone AS (
             AND NOT EXISTS (SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending')
         ORDER BY e.id LIMIT $2)
     RETURNING id
+), terms AS (
+    DELETE FROM outbox.email_terms t USING gone g WHERE t.email_id = g.id
 ), jobs AS (
     DELETE FROM outbox.river_job j USING gone g
     WHERE j.args ->> 'email_id' = g.id::text AND j.kind = 'deliver_email' AND j.state <> 'running'

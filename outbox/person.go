@@ -89,7 +89,7 @@ const sqlInsertEvent = `
 INSERT INTO outbox.events (id, email_id, type, detail, occurred_at) VALUES ($1, $2, $3, $4, now())`
 
 func (c *Client) intervene(ctx context.Context, org, id uuid.UUID, change intervention) error {
-	err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		var priority int16
 		if err := tx.QueryRow(ctx, change.sql, append([]any{id, org}, change.args...)...).Scan(&priority); err != nil {
 			return err

@@ -48,7 +48,7 @@ func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 		email.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Event])
 		return err
 	})
-	err := c.pool.SendBatch(ctx, &batch).Close()
+	err := c.as(org).Send(ctx, &batch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrNotFound
 	}

@@ -30,13 +30,13 @@ type Recorded struct {
 
 // RecordEvents stores what a provider reports, and what follows from it, in one
 // transaction. When it returns without an error, the provider need not report
-// it again.
+// it again. It lowers the wall between orgs: a provider reports of them all.
 func (c *Client) RecordEvents(ctx context.Context, provider string, events []providers.Event) (Recorded, error) {
 	batch := eventBatch{provider: provider, events: events, suppresses: c.suppressionOf}
 	var recorded Recorded
 	var err error
 	for range enqueueTries {
-		err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		err = AcrossOrgs(c.pool).Begin(ctx, func(tx pgx.Tx) error {
 			var err error
 			recorded, err = batch.record(ctx, tx)
 			return err

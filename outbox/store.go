@@ -37,7 +37,7 @@ const sqlInsertAttachments = `
 INSERT INTO outbox.attachments (email_id, position, filename, content_type, content_id, content)
 SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::bytea[])`
 
-// insertEmails writes emails, contents and attachments in one round trip.
+// insertEmails writes emails, contents, terms and attachments in one round trip.
 func insertEmails(ctx context.Context, tx pgx.Tx, emails []emailRow) error {
 	contents, err := contentColumns(emails)
 	if err != nil {
@@ -46,6 +46,7 @@ func insertEmails(ctx context.Context, tx pgx.Tx, emails []emailRow) error {
 	var batch pgx.Batch
 	batch.Queue(sqlInsertEmails, emailColumns(emails)...)
 	batch.Queue(sqlInsertContents, contents...)
+	batch.Queue(sqlInsertTerms, termColumns(emails)...)
 	if attachments := attachmentColumns(emails); attachments != nil {
 		batch.Queue(sqlInsertAttachments, attachments...)
 	}

@@ -143,7 +143,7 @@ func (c *Client) Suppress(ctx context.Context, org uuid.UUID, s Suppression) (*S
 		return nil, err
 	}
 	stored := new(Suppression)
-	err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		if err := suppressTx(ctx, tx, []suppression{{org, s}}); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (c *Client) Unsuppress(ctx context.Context, org uuid.UUID, address string) 
 	if err != nil {
 		return ErrNotSuppressed
 	}
-	tag, err := c.pool.Exec(ctx, sqlUnsuppress, org, normalized(parsed))
+	tag, err := c.as(org).Exec(ctx, sqlUnsuppress, org, normalized(parsed))
 	if err != nil {
 		return fmt.Errorf("unsuppress address: %w", err)
 	}
@@ -209,11 +209,8 @@ func (c *Client) Suppressions(ctx context.Context, q SuppressionQuery) (list []S
 	if q.Before != "" {
 		sql, from = sqlListSuppressionsBefore, searchedAddress(q.Before)
 	}
-	rows, err := c.pool.Query(ctx, sql, q.Org, from, searchedAddress(q.Address), q.Limit+1)
-	if err != nil {
-		return nil, false, fmt.Errorf("list suppressions: %w", err)
-	}
-	list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Suppression])
+	err = c.as(q.Org).Query(ctx, collect(&list, pgx.RowToStructByPos[Suppression]),
+		sql, q.Org, from, searchedAddress(q.Address), q.Limit+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("list suppressions: %w", err)
 	}

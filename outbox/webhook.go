@@ -123,7 +123,7 @@ func (c *Client) CreateWebhook(ctx context.Context, org uuid.UUID, endpoint stri
 	secret := newWebhookSecret()
 	w := &Webhook{ID: newID(), Endpoint: endpoint, Events: events, Status: WebhookEnabled, Secret: secretText(secret)}
 	w.CreatedAt = submittedAt(w.ID)
-	err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockOrg, org); err != nil {
 			return err
 		}
@@ -180,12 +180,8 @@ func scanWebhook(row pgx.CollectableRow) (Webhook, error) {
 // ListWebhooks returns the webhooks of an org, at most [MaxWebhooks], the newest
 // first.
 func (c *Client) ListWebhooks(ctx context.Context, org uuid.UUID) ([]Webhook, error) {
-	rows, err := c.pool.Query(ctx, sqlListWebhooks, org)
-	if err != nil {
-		return nil, fmt.Errorf("list webhooks: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, scanWebhook)
-	if err != nil {
+	var list []Webhook
+	if err := c.as(org).Query(ctx, collect(&list, scanWebhook), sqlListWebhooks, org); err != nil {
 		return nil, fmt.Errorf("list webhooks: %w", err)
 	}
 	return list, nil
@@ -193,11 +189,11 @@ func (c *Client) ListWebhooks(ctx context.Context, org uuid.UUID) ([]Webhook, er
 
 // GetWebhook returns a webhook of the org, or [ErrWebhookNotFound].
 func (c *Client) GetWebhook(ctx context.Context, org, id uuid.UUID) (*Webhook, error) {
-	rows, err := c.pool.Query(ctx, sqlGetWebhook, org, id)
-	if err != nil {
-		return nil, fmt.Errorf("get webhook: %w", err)
-	}
-	w, err := pgx.CollectExactlyOneRow(rows, scanWebhook)
+	var w Webhook
+	err := c.as(org).Query(ctx, func(rows pgx.Rows) (err error) {
+		w, err = pgx.CollectExactlyOneRow(rows, scanWebhook)
+		return err
+	}, sqlGetWebhook, org, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrWebhookNotFound
 	}
@@ -248,7 +244,7 @@ func (c *Client) UpdateWebhook(ctx context.Context, org, id uuid.UUID, change We
 	if err := change.validate(c.endpoints); err != nil {
 		return err
 	}
-	tag, err := c.pool.Exec(ctx, sqlUpdateWebhook, org, id, change.Endpoint, texts(change.Events), string(change.Status))
+	tag, err := c.as(org).Exec(ctx, sqlUpdateWebhook, org, id, change.Endpoint, texts(change.Events), string(change.Status))
 	if err != nil {
 		return fmt.Errorf("update webhook: %w", err)
 	}
@@ -268,7 +264,7 @@ SELECT FROM gone`
 // DeleteWebhook removes a webhook with its messages. A request that is under way
 // ends. It returns [ErrWebhookNotFound].
 func (c *Client) DeleteWebhook(ctx context.Context, org, id uuid.UUID) error {
-	tag, err := c.pool.Exec(ctx, sqlDeleteWebhook, org, id)
+	tag, err := c.as(org).Exec(ctx, sqlDeleteWebhook, org, id)
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
@@ -290,7 +286,7 @@ WHERE org_id = $1 AND id = $2`
 // [ErrWebhookNotFound].
 func (c *Client) RotateWebhookSecret(ctx context.Context, org, id uuid.UUID) (secret string, err error) {
 	fresh := newWebhookSecret()
-	tag, err := c.pool.Exec(ctx, sqlRotateSecret, org, id, fresh, SecretOverlap)
+	tag, err := c.as(org).Exec(ctx, sqlRotateSecret, org, id, fresh, SecretOverlap)
 	if err != nil {
 		return "", fmt.Errorf("rotate secret of webhook: %w", err)
 	}

@@ -75,15 +75,11 @@ func (c *Client) ListWebhookMessages(
 	if after == uuid.Nil {
 		after = uuid.Max
 	}
-	rows, err := c.pool.Query(ctx, sqlListMessages, org, webhook, after, limit+1)
-	if err != nil {
-		return nil, false, fmt.Errorf("list webhook messages: %w", err)
-	}
-	messages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (WebhookMessage, error) {
+	err = c.as(org).Query(ctx, collect(&messages, func(row pgx.CollectableRow) (WebhookMessage, error) {
 		var m WebhookMessage
 		err := scanWebhookMessage(row, &m)
 		return m, err
-	})
+	}), sqlListMessages, org, webhook, after, limit+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("list webhook messages: %w", err)
 	}
@@ -97,7 +93,9 @@ func (c *Client) ListWebhookMessages(
 // [ErrWebhookMessageNotFound].
 func (c *Client) GetWebhookMessage(ctx context.Context, org, webhook, id uuid.UUID) (*WebhookMessage, error) {
 	m, row := new(WebhookMessage), new(payloadRow)
-	err := scanWebhookMessage(c.pool.QueryRow(ctx, sqlGetMessage, org, webhook, id), m, row.columns()...)
+	err := c.as(org).QueryRow(ctx, func(r pgx.Row) error {
+		return scanWebhookMessage(r, m, row.columns()...)
+	}, sqlGetMessage, org, webhook, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrWebhookMessageNotFound
 	}
@@ -153,7 +151,7 @@ func (c *Client) replay(ctx context.Context, org, webhook uuid.UUID, id *uuid.UU
 	case w.Status == WebhookDisabled:
 		return 0, ErrWebhookDisabled
 	}
-	err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlReplay, org, webhook, id, since, MaxReplay)
 		if err != nil {
 			return err

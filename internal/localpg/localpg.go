@@ -31,6 +31,10 @@ const (
 	stopTimeout = time.Minute
 )
 
+// SuperuserURLEnv names the environment variable in which tests find the superuser
+// of the server that DATABASE_URL names, where we started it.
+const SuperuserURLEnv = "OUTBOXD_TEST_SUPERUSER_URL"
+
 // Options says which server to start. The zero value is a durable server on a
 // free port whose data is removed when it stops.
 type Options struct {
@@ -49,9 +53,10 @@ type Options struct {
 
 // Server is a running PostgreSQL server.
 type Server struct {
-	url     string
-	cluster cluster
-	process *process
+	url          string
+	superuserURL string
+	cluster      cluster
+	process      *process
 
 	stopOnce sync.Once
 	stopErr  error
@@ -115,16 +120,23 @@ func start(ctx context.Context, binDir string, opts Options) (_ *Server, err err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{url: serverURL(password, port), cluster: c, process: p}
-	if err := p.awaitReady(ctx, s.url); err != nil {
+	s := &Server{url: serverURL(owner, password, port), superuserURL: serverURL(superuser, password, port), cluster: c, process: p}
+	err = p.awaitReady(ctx, s.superuserURL)
+	if err == nil {
+		err = makeOwner(ctx, s.superuserURL, password)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return s, nil
 }
 
 // URL returns the connection string of the server's database "postgres", for
-// its superuser. It holds the password.
+// the ordinary role that owns it and may create others. It holds the password.
 func (s *Server) URL() string { return s.url }
+
+// SuperuserURL is the same for the superuser, who is above row-level security.
+func (s *Server) SuperuserURL() string { return s.superuserURL }
 
 // Done is closed when the server has ended, by Stop or by itself.
 func (s *Server) Done() <-chan struct{} { return s.process.done }
@@ -165,10 +177,10 @@ func choosePort(wanted int) (int, error) {
 	return port, l.Close()
 }
 
-func serverURL(password string, port int) string {
+func serverURL(role, password string, port int) string {
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.UserPassword(superuser, password),
+		User:     url.UserPassword(role, password),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		Path:     "/postgres",
 		RawQuery: "sslmode=disable",

@@ -48,7 +48,7 @@ func TestEphemeralServer(t *testing.T) {
 	ctx := t.Context()
 	s := startServer(t, Options{Ephemeral: true})
 
-	conn := connect(t, s.URL())
+	conn := connect(t, s.SuperuserURL()) // only such a one sees all settings
 	for setting, want := range map[string]string{
 		"listen_addresses":        "127.0.0.1",
 		"unix_socket_directories": "",
@@ -349,5 +349,38 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		case <-deadline:
 			t.Fatalf("timed out waiting until %s", what)
 		}
+	}
+}
+
+// Nobody works as the superuser: also data that an earlier version made as one
+// becomes the ordinary role's.
+func TestOrdinaryRoleOwnsTheData(t *testing.T) {
+	t.Parallel()
+	dir := reachableDir(t)
+	first := startServer(t, Options{DataDir: dir})
+	execSQL(t, first.SuperuserURL(), `CREATE SCHEMA app;
+		CREATE TYPE app.mood AS ENUM ('good');
+		CREATE TABLE app.orders (id serial PRIMARY KEY, other integer GENERATED ALWAYS AS IDENTITY, mood app.mood);
+		CREATE SEQUENCE app.numbers;
+		CREATE VIEW app.seen AS SELECT id FROM app.orders;
+		CREATE FUNCTION app.one() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+		CREATE TABLE public.loose (id integer)`)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	second := startServer(t, Options{DataDir: dir})
+	execSQL(t, second.URL(), `INSERT INTO app.orders DEFAULT VALUES;
+		ALTER TABLE app.orders ADD COLUMN more text;
+		ALTER TYPE app.mood ADD VALUE 'bad';
+		DROP VIEW app.seen;
+		DROP FUNCTION app.one();
+		DROP SEQUENCE app.numbers;
+		DROP TABLE public.loose;
+		DROP SCHEMA app CASCADE;
+		CREATE DATABASE another`)
+	var above bool
+	const query = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+	if err := connect(t, second.URL()).QueryRow(t.Context(), query).Scan(&above); err != nil || above {
+		t.Errorf("above row-level security: %v, error %v", above, err)
 	}
 }

@@ -22,7 +22,7 @@ func (s *Server) Replicate(ctx context.Context, dataDir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.folder.close()) }()
 
-	primary, err := url.Parse(s.url)
+	primary, err := url.Parse(s.superuserURL)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s *Server) Replicate(ctx context.Context, dataDir string) (err error) {
 		return err
 	}
 	// What the replica is to follow goes into its data: --write-recovery-conf.
-	if err := c.run(ctx, "pg_basebackup", "--dbname", s.url, "--pgdata", target,
+	if err := c.run(ctx, "pg_basebackup", "--dbname", s.superuserURL, "--pgdata", target,
 		"--write-recovery-conf", "--checkpoint", "fast", "--no-sync"); err != nil {
 		return err
 	}

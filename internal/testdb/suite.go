@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -42,10 +43,12 @@ type suite struct {
 	startOnce sync.Once
 	startErr  error
 	url       string // of the database to connect to for CREATE DATABASE
-	server    *localpg.Server
-	admin     *pgxpool.Pool
-	session   *pgx.Conn // holds the locks; used during start alone
-	template  string
+	// superuserURL is empty where the server is not ours.
+	superuserURL string
+	server       *localpg.Server
+	admin        *pgxpool.Pool
+	session      *pgx.Conn // holds the locks; used during start alone
+	template     string
 
 	sharedMu   sync.Mutex
 	shared     *pgxpool.Pool
@@ -57,7 +60,7 @@ type suite struct {
 func newSuite(url string, schema schema) *suite {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	return &suite{id: hex.EncodeToString(id), schema: schema, url: url}
+	return &suite{id: hex.EncodeToString(id), schema: schema, url: url, superuserURL: os.Getenv(localpg.SuperuserURLEnv)}
 }
 
 // start connects and finds or builds the template, once.
@@ -75,7 +78,7 @@ func (s *suite) open(ctx context.Context) (err error) {
 		if s.server, err = localpg.Start(ctx, localpg.Options{Ephemeral: true}); err != nil {
 			return err
 		}
-		s.url = s.server.URL()
+		s.url, s.superuserURL = s.server.URL(), s.server.SuperuserURL()
 	}
 	if s.session, err = pgx.Connect(ctx, s.url); err != nil {
 		return err

@@ -12,11 +12,13 @@
 // several connections or LISTEN matter: each call makes a database of its own.
 //
 // The server is the one that DATABASE_URL names, where an ordinary role with
-// CREATEDB is enough, or else a private one that lives as long as the test
+// CREATEDB is enough and best: for a superuser there is no row-level security. Or
+// else it is a private one that lives as long as the test
 // process. Any number of test processes can share a server.
 package testdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,6 +77,20 @@ func New(t testing.TB) *pgxpool.Pool {
 	return newPool(t, URL(t))
 }
 
+// Reopen returns another pool to the database of a pool, with a setting of
+// Postgres of its own.
+func Reopen(t testing.TB, pool *pgxpool.Pool, setting, value string) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams[setting] = value
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(func() { closePool(t, other) })
+	return other
+}
+
 // URL makes a database for this test alone and returns its connection string,
 // in the form of DATABASE_URL. The database is dropped when the test ends,
 // together with the connections that are still open, and its address is
@@ -89,6 +105,21 @@ func URL(t testing.TB) string {
 func Tx(t testing.TB) pgx.Tx {
 	t.Helper()
 	return newTx(t, running(t))
+}
+
+// Superuser connects as a role that row-level security does not hold for and that
+// may make others; the connection is closed when the test ends. Where the server
+// is not ours it is the role of DATABASE_URL, and a test that needs more of it
+// skips.
+func Superuser(t testing.TB) *pgx.Conn {
+	t.Helper()
+	s := running(t)
+	conn, err := pgx.Connect(t.Context(), cmp.Or(s.superuserURL, s.url))
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // running returns the process's suite, started.

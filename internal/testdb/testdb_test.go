@@ -206,7 +206,8 @@ func TestOrdinaryRoleIsEnough(t *testing.T) {
 	ctx := t.Context()
 	s := running(t)
 	role := "outboxd_test_role_" + s.id
-	_, err := s.admin.Exec(ctx, fmt.Sprintf("CREATE ROLE %s LOGIN CREATEDB PASSWORD 'ordinary'", role))
+	above := Superuser(t)
+	_, err := above.Exec(ctx, fmt.Sprintf("CREATE ROLE %s LOGIN CREATEDB PASSWORD 'ordinary'", role))
 	if code(err) == pgerrcode.InsufficientPrivilege {
 		t.Skip("the role of DATABASE_URL is an ordinary one itself")
 	}
@@ -214,7 +215,7 @@ func TestOrdinaryRoleIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := s.admin.Exec(context.Background(), "DROP ROLE "+role); err != nil {
+		if _, err := above.Exec(context.Background(), "DROP ROLE "+role); err != nil {
 			t.Error(err)
 		}
 	})

@@ -8,14 +8,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxd/outboxd/migrations"
+	"github.com/outboxd/outboxd/outbox"
 )
 
 const connectTimeout = 5 * time.Second
 
 // apiSettings bound what one request can hold up. A process that is frozen
 // between its INSERT and its COMMIT keeps its idempotency keys locked: Postgres
-// ends such a session, and those who wait give up before their clients do.
+// ends such a session, and those who wait give up before their clients do. A
+// statement that was not given an org sees the rows of none.
 var apiSettings = map[string]string{
+	outbox.OrgSetting:                     outbox.NoOrg,
 	"lock_timeout":                        "500ms",
 	"statement_timeout":                   "10s",
 	"idle_in_transaction_session_timeout": "2s",
@@ -72,7 +75,29 @@ func openPool(ctx context.Context, configure func() (*pgxpool.Config, error)) (*
 		pool.Close()
 		return nil, err
 	}
+	if _, walled := cfg.ConnConfig.RuntimeParams[outbox.OrgSetting]; walled {
+		if err := checkWall(ctx, pool); err != nil {
+			pool.Close()
+			return nil, err
+		}
+	}
 	return pool, nil
+}
+
+const sqlGetOrgSetting = `SELECT coalesce(current_setting('outbox.org', true), '')`
+
+// checkWall refuses a pool whose sessions would see the rows of all orgs, because
+// a pooler drops the settings that sessions begin with.
+func checkWall(ctx context.Context, pool *pgxpool.Pool) error {
+	var org string
+	if err := pool.QueryRow(ctx, sqlGetOrgSetting).Scan(&org); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if org == "" {
+		return fmt.Errorf("the wall between orgs is down: the pooler in front of Postgres drops the startup parameter %[1]s; "+
+			"connect directly, or give the API a role of its own and ALTER ROLE ... SET %[1]s = '%[2]s'", outbox.OrgSetting, outbox.NoOrg)
+	}
+	return nil
 }
 
 func setDefault(params map[string]string, name, value string) {

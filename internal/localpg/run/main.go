@@ -54,7 +54,7 @@ func run(args []string, signals <-chan os.Signal) (code int) {
 				code = max(code, complain(codeFailed, err))
 			}
 		}()
-		env = append(env, databaseURLName+"="+server.URL())
+		env = append(env, databaseURLName+"="+server.URL(), localpg.SuperuserURLEnv+"="+server.SuperuserURL())
 	}
 	return runCommand(args, env, signals)
 }
