@@ -355,6 +355,7 @@ func TestReleaseWinsAgainstHold(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 			if _, err := tx.Exec(t.Context(), "UPDATE outbox.emails SET released_at = now() + interval '1 hour' WHERE id = $1", id); err != nil {
 				t.Fatal(err)
 			}
@@ -367,7 +368,7 @@ func TestReleaseWinsAgainstHold(t *testing.T) {
 				looked <- wait
 			}()
 			d.await(`SELECT count(*) = 1 FROM pg_stat_activity
-				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%restored%'`)
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%held_before%'`)
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -376,8 +376,8 @@ func TestOrdinaryRoleOwnsTheData(t *testing.T) {
 		DROP FUNCTION app.one();
 		DROP SEQUENCE app.numbers;
 		DROP TABLE public.loose;
-		DROP SCHEMA app CASCADE;
-		CREATE DATABASE another`)
+		DROP SCHEMA app CASCADE`)
+	execSQL(t, second.URL(), "CREATE DATABASE another")
 	var above bool
 	const query = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 	if err := connect(t, second.URL()).QueryRow(t.Context(), query).Scan(&above); err != nil || above {
