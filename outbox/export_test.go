@@ -170,3 +170,14 @@ func TenantStatements(n names) map[string]Statement {
 		}},
 	}
 }
+
+// HotStatements are the statements of workers and hooks that run for every email.
+var HotStatements = map[string]string{
+	"loadEmail": sqlLoadEmail, "loadOpenAttempt": sqlLoadOpenAttempt, "loadAttachments": sqlLoadAttachments,
+	"begin": sqlBegin, "isBegun": sqlIsBegun, "finish": sqlFinish, "end": sqlEnd, "orphans": sqlOrphans,
+	"takeOver": sqlTakeOver, "markDoubt": sqlMarkDoubt, "giveUpOn": sqlGiveUpOn, "settle": sqlSettle,
+	"matchEvents": sqlMatchEvents, "settleByEvents": sqlSettleByEvents, "recipientsOf": sqlRecipientsOf,
+	"loadMessage": sqlLoadMessage, "recordMessage": sqlRecordMessage, "correctRecipients": sqlCorrectRecipients,
+	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
+	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments,
+}
