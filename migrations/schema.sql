@@ -1175,7 +1175,11 @@ CREATE TRIGGER webhook_on_status AFTER UPDATE OF status ON outbox.emails FOR EAC
 
 TABLE api_keys
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     id text NOT NULL
     org_id uuid NOT NULL
     name text NOT NULL DEFAULT ''::text
@@ -1192,9 +1196,13 @@ TABLE api_keys
 
 TABLE attachments
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
-   FROM outbox.emails e
-  WHERE (e.id = attachments.email_id)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ( SELECT true
+       FROM outbox.emails e
+      WHERE (e.id = attachments.email_id))
+END
     email_id uuid NOT NULL
     position smallint NOT NULL
     filename text NOT NULL
@@ -1206,9 +1214,13 @@ TABLE attachments
 
 TABLE attempts WITH (fillfactor=80)
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
-   FROM outbox.emails e
-  WHERE (e.id = attempts.email_id)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ( SELECT true
+       FROM outbox.emails e
+      WHERE (e.id = attempts.email_id))
+END
     email_id uuid NOT NULL
     number smallint NOT NULL
     provider text NOT NULL
@@ -1237,7 +1249,11 @@ TABLE attempts WITH (fillfactor=80)
 
 TABLE email_contents
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     email_id uuid NOT NULL
     org_id uuid NOT NULL
     from_address text NOT NULL
@@ -1259,9 +1275,13 @@ TABLE email_contents
 
 TABLE email_terms
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
-   FROM outbox.emails e
-  WHERE (e.id = email_terms.email_id)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ( SELECT true
+       FROM outbox.emails e
+      WHERE (e.id = email_terms.email_id))
+END
     email_id uuid NOT NULL
     term uuid NOT NULL
     email_terms_pkey PRIMARY KEY (email_id, term)
@@ -1269,7 +1289,11 @@ TABLE email_terms
 
 TABLE emails WITH (fillfactor=80)
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     id uuid NOT NULL
     org_id uuid NOT NULL
     status text NOT NULL
@@ -1298,9 +1322,13 @@ TABLE emails WITH (fillfactor=80)
 
 TABLE events
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ( SELECT true
-   FROM outbox.emails e
-  WHERE (e.id = events.email_id)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ( SELECT true
+       FROM outbox.emails e
+      WHERE (e.id = events.email_id))
+END
     id uuid NOT NULL
     email_id uuid NOT NULL
     type text NOT NULL
@@ -1322,7 +1350,11 @@ END)) WHERE (provider IS NOT NULL)
 
 TABLE idempotency_keys
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     org_id uuid NOT NULL
     endpoint text NOT NULL
     key text NOT NULL
@@ -1354,7 +1386,11 @@ TABLE installation
 
 TABLE orgs
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((id)::text = current_setting('outbox.org'::text, true))
+END
     id uuid NOT NULL
     name text NOT NULL
     from_domains text[] NOT NULL DEFAULT '{}'::text[]
@@ -1458,7 +1494,11 @@ TABLE river_queue
 
 TABLE stray_events
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE false
+END
     id uuid NOT NULL
     provider text NOT NULL
     reference uuid
@@ -1480,7 +1520,11 @@ END))
 
 TABLE suppressions
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     org_id uuid NOT NULL
     address text NOT NULL
     reason text NOT NULL
@@ -1493,7 +1537,11 @@ TABLE suppressions
 
 TABLE unsubscribe_secrets
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR false)
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE false
+END
     id smallint NOT NULL
     secret bytea NOT NULL
     used_from timestamp with time zone NOT NULL
@@ -1502,7 +1550,11 @@ TABLE unsubscribe_secrets
 
 TABLE webhook_messages WITH (fillfactor=80)
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     id uuid NOT NULL
     webhook_id uuid NOT NULL
     org_id uuid NOT NULL
@@ -1526,7 +1578,11 @@ TABLE webhook_messages WITH (fillfactor=80)
 
 TABLE webhooks
     FORCE ROW LEVEL SECURITY
-    POLICY wall USING (( SELECT (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text)) OR ((org_id)::text = ( SELECT current_setting('outbox.org'::text, true) AS current_setting)))
+    POLICY wall USING 
+CASE
+    WHEN (COALESCE(current_setting('outbox.org'::text, true), ''::text) = ''::text) THEN true
+    ELSE ((org_id)::text = current_setting('outbox.org'::text, true))
+END
     id uuid NOT NULL
     org_id uuid NOT NULL
     endpoint text NOT NULL

@@ -14,6 +14,7 @@ import (
 var openTables = map[string]string{
 	"workers":           "the installation's processes",
 	"providers":         "the installation's accounts",
+	"installation":      "the installation's",
 	"schema_migrations": "the installation's",
 }
 

@@ -123,7 +123,7 @@ func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
 type names struct{ org, email, failed, doubtful, scheduled, webhook, message uuid.UUID }
 
 // NewNames names things for [TenantStatements].
-func NewNames(org, email, failed, doubtful, scheduled, webhook, message uuid.UUID) names { //nolint:revive // for tests
+func NewNames(org, email, failed, doubtful, scheduled, webhook, message uuid.UUID) names {
 	return names{org, email, failed, doubtful, scheduled, webhook, message}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -72,9 +73,7 @@ func TestWallKeepsNoStatementFromItsIndex(t *testing.T) {
 		must(t, err)
 	}
 	statements := map[string]string{}
-	for name, sql := range outbox.HotStatements {
-		statements[name] = sql
-	}
+	maps.Copy(statements, outbox.HotStatements)
 	for name, s := range unknown(uuid.New()).statements() {
 		statements["tenant_"+name] = s.SQL
 	}

@@ -292,8 +292,13 @@ var tenantMethods = map[string]asTenant{
 	},
 }
 
-// aboveOrgs are methods that take an id and no org.
-var aboveOrgs = map[string]string{"OrgOf": "for tools that stand above orgs"}
+// aboveOrgs are methods that serve no tenant, and whom they serve.
+var aboveOrgs = map[string]string{
+	"OrgOf":      "for tools that stand above orgs",
+	"PurgeOrg":   "for operators and workers",
+	"Release":    "for operators, with an org to narrow it down",
+	"CancelHeld": "for operators, with an org to narrow it down",
+}
 
 // Through no method does an org reach what is another's: the answer is that of
 // something that never was, and nothing changes.
