@@ -35,9 +35,10 @@ func IsASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0
 }
 
-// isLine reports whether s is UTF-8 without control characters.
+// isLine reports whether s is UTF-8 without control characters and without the
+// separators of lines that only Unicode knows.
 func isLine(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0 && !strings.ContainsAny(s, "\u2028\u2029")
 }
 
 func checkTexts(m Message) *Error {

@@ -118,22 +118,28 @@ func addressRows() []hardInput {
 // in whatever becomes a line of the message.
 func injections() []hardInput {
 	fields := map[string]func(*providers.Message, string){
-		"subject":       func(m *providers.Message, s string) { m.Subject = s },
-		"name":          func(m *providers.Message, s string) { m.From.Name = s },
-		"name in To":    func(m *providers.Message, s string) { m.To[0].Name = s },
-		"header name":   func(m *providers.Message, s string) { m.Headers = []providers.Header{{Name: s, Value: "1"}} },
-		"header value":  func(m *providers.Message, s string) { m.Headers = []providers.Header{{Name: "X-A", Value: s}} },
-		"file name":     func(m *providers.Message, s string) { m.Attachments = []providers.Attachment{{Filename: s}} },
-		"content type":  func(m *providers.Message, s string) { file(m).ContentType = s },
-		"content id":    func(m *providers.Message, s string) { file(m).ContentID = s },
-		"name of a tag": func(m *providers.Message, s string) { m.Tags = []providers.Tag{{Name: s, Value: "1"}} },
+		"subject":        func(m *providers.Message, s string) { m.Subject = s },
+		"name":           func(m *providers.Message, s string) { m.From.Name = s },
+		"name in To":     func(m *providers.Message, s string) { m.To[0].Name = s },
+		"header name":    func(m *providers.Message, s string) { m.Headers = []providers.Header{{Name: s, Value: "1"}} },
+		"header value":   func(m *providers.Message, s string) { m.Headers = []providers.Header{{Name: "X-A", Value: s}} },
+		"file name":      func(m *providers.Message, s string) { m.Attachments = []providers.Attachment{{Filename: s}} },
+		"content type":   func(m *providers.Message, s string) { file(m).ContentType = s },
+		"content id":     func(m *providers.Message, s string) { file(m).ContentID = s },
+		"name of a tag":  func(m *providers.Message, s string) { m.Tags = []providers.Tag{{Name: s, Value: "1"}} },
+		"value of a tag": func(m *providers.Message, s string) { m.Tags = []providers.Tag{{Name: "a", Value: s}} },
+		"name in Cc":     func(m *providers.Message, s string) { m.Cc = []providers.Address{{Name: s, Email: "cc@example.org"}} },
+		"name in Bcc":    func(m *providers.Message, s string) { m.Bcc = []providers.Address{{Name: s, Email: "bcc@example.org"}} },
+		"name in Reply-To": func(m *providers.Message, s string) {
+			m.ReplyTo = []providers.Address{{Name: s, Email: "reply@example.com"}}
+		},
 	}
 	var rows []hardInput
 	for field, set := range fields {
 		for what, text := range map[string]string{
 			"rows 2 and 3: CRLF": "a\r\nBcc: b@example.org", "rows 2 and 3: LF": "a\nBcc: b@example.org",
 			"rows 2 and 3: CR": "a\rb", "row 23: NUL": "a\x00b", "row 24: invalid UTF-8": "a\xffb",
-			"NEL": "a\u0085b",
+			"NEL": "a\u0085b", "a line separator": "a\u2028Bcc: b@example.org", "a paragraph separator": "a\u2029b",
 		} {
 			rows = append(rows, hardInput{
 				name: what + " in the " + field, must: fail,
