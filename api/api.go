@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -55,8 +56,19 @@ type server struct {
 	log    *slog.Logger
 }
 
-// New returns the API's handler.
-func New(cfg Config) http.Handler {
+// Server is the API's handler, and what it does besides.
+type Server struct {
+	http.Handler
+	keys *keyring
+	log  *slog.Logger
+}
+
+// Run writes down when API keys were last used, until ctx ends, and then what is
+// left of it. The API serves without it all the same.
+func (s *Server) Run(ctx context.Context) { s.keys.recordUsage(ctx, s.log) }
+
+// New returns the API.
+func New(cfg Config) *Server {
 	s := &server{
 		outbox:  cfg.Outbox,
 		keys:    newKeyring(cfg.Pool),
@@ -71,7 +83,7 @@ func New(cfg Config) http.Handler {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	return s.routes()
+	return &Server{Handler: s.routes(), keys: s.keys, log: s.log}
 }
 
 // routes is every route of the API, with the scope that it asks for.

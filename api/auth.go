@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"maps"
@@ -69,18 +68,20 @@ func (s *server) authenticate(r *http.Request, scope string) (*apiKey, error) {
 		return nil, problem(http.StatusUnauthorized, "missing_api_key",
 			"Send the API key in the header Authorization: Bearer <key>.")
 	}
-	invalidKey := problem(http.StatusUnauthorized, "invalid_api_key", "The API key is not valid.")
-	id, secret, ok := splitKey(strings.TrimSpace(token))
+	token = strings.TrimSpace(token)
+	id, secret, ok := splitKey(token)
 	if !ok {
-		return nil, invalidKey
+		return nil, invalidKey(token)
 	}
 	key, err := s.keys.find(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	if key == nil || subtle.ConstantTimeCompare(key.secretHash, hashSecret(secret)) != 1 || !key.valid(time.Now()) {
-		return nil, invalidKey
+	now := s.keys.now()
+	if !key.hasSecret(secret) || !key.valid(now) {
+		return nil, invalidKey(token)
 	}
+	s.keys.usage.note(id, now)
 	if !key.allows(scope) {
 		return nil, problem(http.StatusForbidden, "restricted_api_key",
 			"This API key lacks the scope "+scope+".")
@@ -88,9 +89,21 @@ func (s *server) authenticate(r *http.Request, scope string) (*apiKey, error) {
 	return key, nil
 }
 
+// invalidKey is the answer to a key that does not work. What it says about the
+// key is read from the key alone, so it tells nobody which ones there are.
+func invalidKey(token string) *Error {
+	message := "The API key is not valid."
+	if looksDamaged(token) {
+		message = "The API key is not valid: it looks mistyped or cut. Copy all of it, from ob_ to the last character."
+	}
+	return problem(http.StatusUnauthorized, "invalid_api_key", message)
+}
+
 // keyring reads API keys and remembers them for [keyFreshness].
 type keyring struct {
 	pool    *pgxpool.Pool
+	now     func() time.Time
+	usage   keyUsage
 	mu      sync.Mutex
 	seen    map[string]remembered
 	lookups map[string]*lookup // those that run
@@ -119,7 +132,7 @@ const maxRemembered = 10_000
 var guessRate = Rate{Count: 1000, Per: 10 * time.Second}
 
 func newKeyring(pool *pgxpool.Pool) *keyring {
-	return &keyring{pool: pool, seen: map[string]remembered{}, lookups: map[string]*lookup{}, guesses: newBuckets(guessRate)}
+	return &keyring{pool: pool, now: time.Now, seen: map[string]remembered{}, lookups: map[string]*lookup{}, guesses: newBuckets(guessRate)}
 }
 
 const sqlFindAPIKey = `
@@ -132,13 +145,13 @@ WHERE k.id = $1 AND o.deleted_at IS NULL`
 func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
 	k.mu.Lock()
 	known, ok := k.seen[id]
-	if ok && time.Since(known.at) < keyFreshness {
+	if ok && k.now().Sub(known.at) < keyFreshness {
 		k.mu.Unlock()
 		return known.key, nil
 	}
 	l, ok := k.lookups[id]
 	if !ok && known.key == nil {
-		if wait, ok := k.guesses.take("", time.Now()); !ok {
+		if wait, ok := k.guesses.take("", k.now()); !ok {
 			k.mu.Unlock()
 			return nil, tooMany("with API keys that are not known", guessRate, wait)
 		}
@@ -160,7 +173,8 @@ func (k *keyring) find(ctx context.Context, id string) (*apiKey, error) {
 
 // run reads a key for all who wait for it.
 func (k *keyring) run(ctx context.Context, id string, l *lookup) {
-	at := time.Now()
+	// From before the read: what is remembered is as old as its beginning.
+	at := k.now()
 	l.key, l.err = k.read(ctx, id)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -58,7 +58,7 @@ func TestOpenAPIIsValid(t *testing.T) {
 func TestOpenAPIHasEveryRoute(t *testing.T) {
 	t.Parallel()
 	var routes, described []string
-	err := chi.Walk(api.New(api.Config{}).(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err := chi.Walk(api.New(api.Config{}).Handler.(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)
 		return nil
 	})

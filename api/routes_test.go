@@ -209,7 +209,7 @@ SELECT concat((SELECT string_agg(e::text, E'\n' ORDER BY id) FROM outbox.emails 
 
 func allRoutes(t *testing.T) (routes []string) {
 	t.Helper()
-	err := chi.Walk(api.New(api.Config{}).(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err := chi.Walk(api.New(api.Config{}).Handler.(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/internal/pgproxy"
+	"github.com/outboxd/outboxd/internal/testdb"
 	"github.com/outboxd/outboxd/providers/providertest"
 )
 
@@ -272,16 +273,21 @@ func TestExampleOfARole(t *testing.T) {
 	s := openShop(t)
 	// Roles belong to the whole server, which tests share.
 	role := "shop_" + strings.ReplaceAll(s.org, "-", "")
-	created := run(t, psql("role.sql", "role="+role, "password=secret"), "DATABASE_URL="+s.databaseURL)
-	if err := await(t, "role.sql", created.done); err != nil {
-		t.Fatalf("%v\n%s", err, &created.out)
-	}
-	t.Cleanup(func() { s.exec("DROP OWNED BY " + role); s.exec("DROP ROLE " + role) })
-
 	as, err := url.Parse(s.databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
+	above, err := url.Parse(testdb.Superuser(t).Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	above.Path = as.Path
+	admin := shop{installation: &installation{t: t, databaseURL: above.String()}}
+	created := run(t, psql("role.sql", "role="+role, "password=secret"), "DATABASE_URL="+admin.databaseURL)
+	if err := await(t, "role.sql", created.done); err != nil {
+		t.Fatalf("%v\n%s", err, &created.out)
+	}
+	t.Cleanup(func() { admin.exec("DROP OWNED BY " + role); admin.exec("DROP ROLE " + role) })
 	as.User = url.UserPassword(role, "secret")
 	run(t, e(s.org, "1", "19.90"), "DATABASE_URL="+as.String()).id()
 	s.wantMails("1")

@@ -1190,6 +1190,8 @@ END
     created_at timestamp with time zone NOT NULL DEFAULT now()
     expires_at timestamp with time zone
     revoked_at timestamp with time zone
+    last_used_at timestamp with time zone
+    replaced_by text
     api_keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES outbox.orgs(id) ON DELETE CASCADE
     api_keys_pkey PRIMARY KEY (id)
     api_keys_scopes_check CHECK ((scopes <@ ARRAY['send'::text, 'read'::text, 'admin'::text]))

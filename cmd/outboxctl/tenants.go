@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -38,34 +37,6 @@ func (c orgCreateCmd) Run(e environment) error {
 			return err
 		}
 		return e.print(c.JSON, map[string]string{"id": id.String(), "name": c.Name}, id.String()+"\n")
-	})
-}
-
-type keyCmd struct {
-	Create keyCreateCmd `cmd:"" help:"Create an API key. It is printed once, alone on the last line."`
-}
-
-type keyCreateCmd struct {
-	Org                   string    `required:"" help:"The org's name." placeholder:"NAME"`
-	Name                  string    `help:"What the key is for." placeholder:"NAME"`
-	Scopes                []string  `help:"Of send, read and admin, separated by commas." default:"send,read" placeholder:"SCOPES"`
-	FromDomain            []string  `help:"A domain that the key may send from; repeatable. Without one: the org's." placeholder:"DOMAIN"`
-	Expires               time.Time `help:"When the key stops working, in RFC 3339." placeholder:"TIME"`
-	RequireIdempotencyKey bool      `help:"Refuse submissions without an idempotency key."`
-	JSON                  bool      `help:"Print JSON."`
-}
-
-func (c keyCreateCmd) Run(e environment) error {
-	return e.withPool(func(pool *pgxpool.Pool) error {
-		token, err := api.CreateKey(e.ctx, pool, api.Key{
-			Org: c.Org, Name: c.Name, Scopes: c.Scopes, FromDomains: c.FromDomain,
-			ExpiresAt: c.Expires, RequireIdempotencyKey: c.RequireIdempotencyKey,
-		})
-		if err != nil {
-			return err
-		}
-		return e.print(c.JSON, map[string]string{"org": c.Org, "name": c.Name, "key": token},
-			"The key is shown this once; only a hash of it is stored.\n"+token+"\n")
 	})
 }
 

@@ -50,10 +50,11 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	} else if ui, err = newRiverUI(uiCtx, client.Jobs(), log); err != nil {
 		return err
 	}
-	public, err := listen("api", cfg.Addr, api.New(api.Config{
+	server := api.New(api.Config{
 		Pool: pool, Outbox: client, Hooks: hooks, Ready: ready.check, Logger: log,
 		MaxBody: int64(cfg.MaxBody), KeyRate: api.Rate(cfg.KeyRate), OrgRate: api.Rate(cfg.OrgRate),
-	}), log)
+	})
+	public, err := listen("api", cfg.Addr, server, log)
 	if err != nil {
 		return err
 	}
@@ -62,5 +63,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	// It ends after the last request, and before the pool.
+	defer inBackground(ctx, server.Run)()
 	return ready.serve(ctx, log, nil, public, ops)
 }

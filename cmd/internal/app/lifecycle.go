@@ -67,3 +67,18 @@ func (r *readiness) serve(ctx context.Context, log *slog.Logger, work func(conte
 	log.InfoContext(ctx, "stopped")
 	return err
 }
+
+// inBackground runs work until stop is called, whatever becomes of ctx. stop waits
+// for its end.
+func inBackground(ctx context.Context, work func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
