@@ -116,7 +116,7 @@ func PurgeDeletedOrgs(ctx context.Context, client *Client) error {
 
 // SearchTerms are the terms of an email.
 func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
-	return searchTerms(org, recipients, tags)
+	return searchTerms(nil, org, recipients, tags)
 }
 
 // Names of another org's things, by the parameters that statements have for them.
@@ -135,8 +135,8 @@ type Statement struct {
 
 // TenantStatements are the statements of a tenant's operations.
 func TenantStatements(n names) map[string]Statement {
-	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement()
-	all, allArgs := Query{Org: n.org, Limit: 10}.statement()
+	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement(nil)
+	all, allArgs := Query{Org: n.org, Limit: 10}.statement(nil)
 	now := time.Now()
 	return map[string]Statement{
 		"list":               {all, allArgs},
@@ -161,7 +161,7 @@ func TenantStatements(n names) map[string]Statement {
 		"webhook":            {sqlGetWebhook, []any{n.org, n.webhook}},
 		"updateWebhook":      {sqlUpdateWebhook, []any{n.org, n.webhook, "", []string{"email.sent"}, ""}},
 		"deleteWebhook":      {sqlDeleteWebhook, []any{n.org, n.webhook}},
-		"rotateSecret":       {sqlRotateSecret, []any{n.org, n.webhook, newWebhookSecret(), SecretOverlap}},
+		"rotateSecret":       {sqlRotateSecret, []any{n.org, n.webhook, newWebhookSecret(), SecretOverlap, nil}},
 		"messages":           {sqlListMessages, []any{n.org, n.webhook, uuid.Max, 10}},
 		"message":            {sqlGetMessage, []any{n.org, n.webhook, n.message}},
 		"replay":             {sqlReplay, []any{n.org, n.webhook, n.message, now, 10}},
@@ -181,3 +181,32 @@ var HotStatements = map[string]string{
 	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
 	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments,
 }
+
+// Place is where a sealed part belongs.
+type Place struct {
+	Org, Owner uuid.UUID
+	Kind       string
+	Position   int
+}
+
+func (p Place) place() place { return place{p.Org, p.Owner, partKind(p.Kind), p.Position} }
+
+// Seal seals a part under the first key.
+func (r *KeyRing) Seal(p Place, plain []byte) []byte { return r.first().seal(p.place(), plain) }
+
+// Open opens a part.
+func (r *KeyRing) Open(id string, p Place, sealed []byte) ([]byte, error) {
+	return r.open(id, p.place(), sealed)
+}
+
+// Pack joins fields.
+func Pack(fields []string) []byte {
+	list := make([][]byte, len(fields))
+	for i, field := range fields {
+		list[i] = []byte(field)
+	}
+	return pack(list...)
+}
+
+// Unpack finds the fields again.
+func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }
