@@ -1207,11 +1207,18 @@ CASE
 END
     email_id uuid NOT NULL
     position smallint NOT NULL
-    filename text NOT NULL
+    filename text
     content_type text
     content_id text
-    content bytea NOT NULL
+    content bytea
+    key_id text
+    sealed bytea
     attachments_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
+    attachments_one_form CHECK (
+CASE
+    WHEN (key_id IS NULL) THEN ((num_nulls(filename, content) = 0) AND (sealed IS NULL))
+    ELSE ((sealed IS NOT NULL) AND (num_nonnulls(filename, content_type, content_id, content) = 0))
+END)
     attachments_pkey PRIMARY KEY (email_id, "position")
 
 TABLE attempts WITH (fillfactor=80)
@@ -1258,22 +1265,33 @@ CASE
 END
     email_id uuid NOT NULL
     org_id uuid NOT NULL
-    from_address text NOT NULL
-    to_addresses jsonb NOT NULL
+    from_address text
+    to_addresses jsonb
     cc_addresses jsonb
     bcc_addresses jsonb
     reply_to jsonb
-    subject text NOT NULL
+    subject text
     html text
     text text
     headers jsonb
     tags jsonb
     metadata jsonb
-    recipients text[] NOT NULL
+    recipients text[]
     list_unsubscribe boolean NOT NULL DEFAULT false
     suppressed_recipients text[]
+    key_id text
+    sealed bytea
+    sealed_body bytea
+    suppressed_key_id text
+    sealed_suppressed bytea
     email_contents_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
+    email_contents_one_form CHECK (
+CASE
+    WHEN (key_id IS NULL) THEN ((num_nulls(from_address, to_addresses, subject, recipients) = 0) AND (num_nonnulls(sealed, sealed_body, suppressed_key_id, sealed_suppressed) = 0))
+    ELSE ((num_nulls(sealed, sealed_body) = 0) AND (num_nulls(suppressed_key_id, sealed_suppressed) <> 1) AND (num_nonnulls(from_address, to_addresses, cc_addresses, bcc_addresses, reply_to, subject, html, text, headers, metadata, recipients, suppressed_recipients) = 0))
+END)
     email_contents_pkey PRIMARY KEY (email_id)
+    CREATE INDEX email_contents_clear ON outbox.email_contents USING btree (email_id) WHERE (key_id IS NULL)
 
 TABLE email_terms
     FORCE ROW LEVEL SECURITY
@@ -1596,6 +1614,8 @@ END
     previous_secret bytea
     previous_secret_until timestamp with time zone
     created_at timestamp with time zone NOT NULL
+    secret_key_id text
+    previous_secret_key_id text
     webhooks_check CHECK (((status = 'disabled'::text) = (disabled_reason IS NOT NULL)))
     webhooks_check1 CHECK (((previous_secret IS NULL) = (previous_secret_until IS NULL)))
     webhooks_disabled_reason_check CHECK ((disabled_reason = ANY (ARRAY['request'::text, 'gone'::text, 'failing'::text])))

@@ -24,8 +24,8 @@ type beginning struct {
 	payloadHash [sha256.Size]byte
 	// recipients are sent to, unless one of them is suppressed by then.
 	recipients []string
-	// without is who is left out; nil: the same as by the attempt before.
-	without []string
+	// without is who is left out.
+	without leftOut
 	// announced are those of them that the attempt before did not leave out.
 	announced []Suppression
 }
@@ -41,8 +41,9 @@ type beginning struct {
 const sqlBegin = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],
-        $6::timestamptz[], $7::interval[], $8::bytea[], $9::text[], $10::text[])
-        AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256, recipients, left_out)
+        $6::timestamptz[], $7::interval[], $8::bytea[], $9::text[], $10::text[], $15::text[], $16::bytea[])
+        AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256, recipients, left_out,
+            key_id, sealed_left_out)
 ), begun AS (
     UPDATE outbox.emails e
     SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL,
@@ -54,7 +55,8 @@ WITH input AS (
             SELECT FROM outbox.suppressions s WHERE s.org_id = e.org_id AND s.address = ANY (i.recipients::text[]))
     RETURNING e.id, e.possible_duplicate
 ), left_out AS (
-    UPDATE outbox.email_contents c SET suppressed_recipients = nullif(i.left_out, '{}')::text[]
+    UPDATE outbox.email_contents c SET suppressed_recipients = nullif(i.left_out, '{}')::text[],
+        suppressed_key_id = i.key_id, sealed_suppressed = i.sealed_left_out
     FROM input i JOIN begun b ON b.id = i.email_id
     WHERE c.email_id = i.email_id AND i.left_out IS NOT NULL
 ), suppressed AS (
@@ -76,20 +78,17 @@ func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (map[uuid
 	n := len(batch)
 	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
 	workers, dates, budgets, hashes := make([]string, n), make([]time.Time, n), make([]time.Duration, n), make([][]byte, n)
-	recipients, leftOut := make([]string, n), make([]*string, n)
+	recipients, inClear, keyIDs, sealed := make([]string, n), make([]*string, n), make([]*string, n), make([][]byte, n)
 	var suppressed suppressedEvents
 	for i, b := range batch {
 		emails[i], numbers[i], providers[i], keys[i] = b.email, b.number, b.provider, b.key
 		workers[i], dates[i], budgets[i], hashes[i] = b.worker, b.date, b.budget, b.payloadHash[:]
 		recipients[i] = textArray(b.recipients)
-		if b.without != nil {
-			array := textArray(b.without)
-			leftOut[i] = &array
-		}
+		inClear[i], keyIDs[i], sealed[i] = b.without.clear, b.without.keyID, b.without.sealed
 		suppressed.add(b.email, b.announced)
 	}
 	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes,
-		recipients, leftOut, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons)
+		recipients, inClear, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed)
 	if err != nil {
 		return nil, fmt.Errorf("begin attempt: %w", err)
 	}
@@ -219,8 +218,8 @@ const endedSQL = `
 // sqlEndSuppressed ends an email that nobody is left of, in the way of sqlEnd.
 const sqlEndSuppressed = `
 WITH ended AS (` + endedSQL + `), left_out AS (
-    UPDATE outbox.email_contents c SET suppressed_recipients = $6
-    FROM ended WHERE c.email_id = ended.id
+    UPDATE outbox.email_contents c SET suppressed_recipients = nullif($6, '{}')::text[], suppressed_key_id = $11, sealed_suppressed = $12
+    FROM ended WHERE c.email_id = ended.id AND $6::text IS NOT NULL
 )
 INSERT INTO outbox.events (id, email_id, type, recipient, detail, occurred_at)
 SELECT s.id, s.email_id, 'suppressed', s.recipient, s.reason, now()

@@ -60,6 +60,10 @@ type Config struct {
 	// the public internet, and for http. The workers must allow it too.
 	AllowPrivateWebhooks bool
 
+	// Keys seal what senders write before it is stored. Nil: it is stored in clear.
+	// Workers need all keys that something is sealed under.
+	Keys *KeyRing
+
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
 }

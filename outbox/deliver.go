@@ -67,7 +67,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	if cfg.Workers == nil {
 		cfg.Workers = river.NewWorkers()
 	}
-	client, err := NewClient(d.pool, Config{Logger: d.log, SuppressOn: d.cfg.SuppressOn})
+	client, err := NewClient(d.pool, Config{Logger: d.log, SuppressOn: d.cfg.SuppressOn, Keys: d.cfg.Keys})
 	if err != nil {
 		return err
 	}
@@ -78,6 +78,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		river.AddWorkerSafely(cfg.Workers, &webhookWorker{webhookDeliverer: d.webhooks, session: d.session}),
 		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &purgeOrgsWorker{client: client, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &sealWorker{pool: d.pool, keys: d.cfg.Keys, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}
@@ -133,7 +134,7 @@ func snooze(wait time.Duration, err error) error {
 // returns how long to wait before the email needs another look; zero: none.
 func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.Duration, error) {
 	fault.Point("B1", id)
-	e, err := load(ctx, d.pool, id)
+	e, err := load(ctx, d.pool, d.cfg.Keys, id)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
@@ -156,6 +157,13 @@ func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.D
 		return e.due().Sub(e.now), nil
 	case e.expired():
 		return 0, d.end(ctx, e, StatusExpired, "", nil)
+	case e.unreadable != nil:
+		return d.waitForKey(ctx, e)
+	}
+	if sealed, err := d.sealStored(ctx, e); err != nil {
+		return 0, err
+	} else if sealed {
+		return d.deliver(ctx, id, lane)
 	}
 	if corrected, err := d.correctRecipients(ctx, e); err != nil {
 		return 0, err
@@ -216,7 +224,7 @@ func (d *deliverer) render(
 		date: date, budget: d.cfg.SendTimeout + p.Capabilities().FinalTimeout, payloadHash: sha256.Sum256(payload),
 		recipients: bareAddresses(m.Recipients()),
 	}}
-	a.without, a.announced = e.newlyLeftOut()
+	a.without, a.announced = d.newlyLeftOut(e)
 	a.sending = providers.Sending{Request: request, Payload: payload, Confirm: func() error { return d.confirm(a) }}
 	return a, nil
 }

@@ -39,6 +39,10 @@ func (d *deliverer) resolve(ctx context.Context, e *delivery) (time.Duration, er
 	if e.open.Reported {
 		return 0, d.settleReported(ctx, e)
 	}
+	if e.unreadable != nil {
+		// A replay may settle it, for which the content is needed.
+		return d.waitForKey(ctx, e)
+	}
 	provider := d.provider(e.open.Provider)
 	if replay := d.replayOf(e, provider); replay != nil {
 		return d.replay(ctx, replay)

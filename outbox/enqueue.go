@@ -246,7 +246,7 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	if err := c.insertJobs(ctx, tx, emails); err != nil {
 		return err
 	}
-	return insertEmails(ctx, tx, emails)
+	return insertEmails(ctx, tx, c.cfg.Keys.first(), emails)
 }
 
 // claimKeys returns the submissions that are to be stored. For each of the

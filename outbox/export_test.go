@@ -116,7 +116,7 @@ func PurgeDeletedOrgs(ctx context.Context, client *Client) error {
 
 // SearchTerms are the terms of an email.
 func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
-	return searchTerms(org, recipients, tags)
+	return searchTerms(nil, org, recipients, tags)
 }
 
 // Names of another org's things, by the parameters that statements have for them.
@@ -135,8 +135,8 @@ type Statement struct {
 
 // TenantStatements are the statements of a tenant's operations.
 func TenantStatements(n names) map[string]Statement {
-	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement()
-	all, allArgs := Query{Org: n.org, Limit: 10}.statement()
+	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement(nil)
+	all, allArgs := Query{Org: n.org, Limit: 10}.statement(nil)
 	now := time.Now()
 	return map[string]Statement{
 		"list":               {all, allArgs},

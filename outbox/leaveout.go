@@ -52,18 +52,35 @@ func (d *delivery) wasLeftOut(address string) bool {
 	return slices.Contains(d.SuppressedRecipients, address)
 }
 
-// newlyLeftOut compares who is left out with the attempt before. Nil: it is the
-// same.
-func (d *delivery) newlyLeftOut() (leftOut []string, news []Suppression) {
-	if slices.Equal(d.leftOut, d.SuppressedRecipients) {
-		return nil, nil
+// leftOut is who is left out, as the table has it: in clear, or sealed like the rest
+// of the email. The zero value: the same as by the attempt before.
+type leftOut struct {
+	clear  *string // a Postgres array, empty if it is sealed
+	keyID  *string
+	sealed []byte
+}
+
+// newlyLeftOut compares who is left out with the attempt before.
+func (d *deliverer) newlyLeftOut(e *delivery) (left leftOut, news []Suppression) {
+	if slices.Equal(e.leftOut, e.SuppressedRecipients) {
+		return leftOut{}, nil
 	}
-	for _, address := range d.leftOut {
-		if !d.wasLeftOut(address) {
-			news = append(news, Suppression{Address: address, Reason: d.suppressed[address]})
+	for _, address := range e.leftOut {
+		if !e.wasLeftOut(address) {
+			news = append(news, Suppression{Address: address, Reason: e.suppressed[address]})
 		}
 	}
-	return append([]string{}, d.leftOut...), news
+	if e.keyID == "" {
+		array := textArray(e.leftOut)
+		return leftOut{clear: &array}, news
+	}
+	none := textArray(nil)
+	left.clear = &none
+	if len(e.leftOut) > 0 {
+		key := d.cfg.Keys.first()
+		left.keyID, left.sealed = &key.id, key.of(e.Org, e.ID).suppressed(e.leftOut)
+	}
+	return left, news
 }
 
 func bareAddresses(list []providers.Address) []string {
@@ -93,12 +110,12 @@ func (d *deliverer) endSuppressed(ctx context.Context, e *delivery, m providers.
 	if n := len(m.Bcc); n > 0 {
 		detail = fmt.Sprintf("only %d blind recipients are left, and one of them would be shown to the others", n)
 	}
-	_, news := e.newlyLeftOut()
+	left, news := d.newlyLeftOut(e)
 	var events suppressedEvents
 	events.add(e.ID, news)
 	reason := e.suppressionReason()
 	_, err := d.pool.Exec(ctx, sqlEndSuppressed, e.ID, string(StatusSuppressed), reason, detail, e.attempts,
-		e.leftOut, events.ids, events.emails, events.recipients, events.reasons)
+		left.clear, events.ids, events.emails, events.recipients, events.reasons, left.keyID, left.sealed)
 	if err != nil {
 		return fmt.Errorf("end email: %w", err)
 	}

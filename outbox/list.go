@@ -37,12 +37,15 @@ SELECT ` + emailColumnsSQL + `
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id`
 
 // List returns emails without their bodies and attempts, the newest first, and
-// whether there are more in the direction of paging.
+// whether there are more in the direction of paging. Errors may be a *[SealError].
 func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, err error) {
-	sql, args := q.statement()
+	sql, args := q.statement(c.cfg.Keys)
 	err = c.as(q.Org).Query(ctx, collect(&emails, func(row pgx.CollectableRow) (Email, error) {
 		var e Email
-		err := scanEmail(row, &e)
+		sealed, err := scanEmail(row, &e)
+		if err == nil {
+			_, err = sealed.open(c.cfg.Keys, &e)
+		}
 		return e, err
 	}), sql, args...)
 	if err != nil {
@@ -58,30 +61,36 @@ func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, 
 }
 
 // searches are the terms to find emails by: for each filter those that may stand
-// for its value.
-func (q Query) searches() (filters [][]uuid.UUID) {
+// for its value: an address may stand under any key, or under none.
+func (q Query) searches(keys *KeyRing) (filters [][]uuid.UUID) {
 	if q.To != "" {
-		filters = append(filters, []uuid.UUID{searchTerm(q.Org, termTo, strings.ToLower(q.To))})
+		to := strings.ToLower(q.To)
+		terms := []uuid.UUID{searchTerm(nil, q.Org, termTo, to)}
+		for i := range keys.len() {
+			terms = append(terms, searchTerm(&keys.keys[i], q.Org, termTo, to))
+		}
+		filters = append(filters, terms)
 	}
 	if q.Tag != "" {
-		filters = append(filters, []uuid.UUID{searchTerm(q.Org, termTag, q.Tag)})
+		filters = append(filters, []uuid.UUID{searchTerm(nil, q.Org, termTag, q.Tag)})
 	}
 	return filters
 }
 
-func (q Query) statement() (sql string, args []any) {
+func (q Query) statement(keys *KeyRing) (sql string, args []any) {
 	text := strings.Builder{}
 	text.WriteString(sqlListEmails)
 	args = []any{q.Org}
-	for n, terms := range q.searches() {
+	for n, terms := range q.searches(keys) {
 		// A term alone is read in the order of the ids, so that the newest emails
-		// are found without the others; an array of terms would not be.
+		// are found without the others; an array of terms would not be. An email has
+		// one of the terms at most.
 		var parts []string
 		for _, term := range terms {
 			args = append(args, term)
 			parts = append(parts, fmt.Sprintf("SELECT email_id FROM outbox.email_terms WHERE term = $%d", len(args)))
 		}
-		fmt.Fprintf(&text, " JOIN (%s) found%d ON found%d.email_id = e.id", strings.Join(parts, " UNION "), n, n)
+		fmt.Fprintf(&text, " JOIN (%s) found%d ON found%d.email_id = e.id", strings.Join(parts, " UNION ALL "), n, n)
 	}
 	text.WriteString(" WHERE e.org_id = $1")
 	where := func(condition string, arg any) {

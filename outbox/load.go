@@ -27,6 +27,10 @@ type delivery struct {
 	orgPolicy Policy
 	// recipients are what the email can be searched by.
 	recipients []string
+	// keyID is the key that the content is sealed under; empty: it is in clear.
+	keyID string
+	// unreadable is why the content is not here; nil: it is.
+	unreadable *SealError
 	// suppressed are those of recipients that the org does not send to by now.
 	suppressed map[string]SuppressionReason
 	// leftOut are those that the attempt to be begun leaves out.
@@ -58,7 +62,7 @@ type openAttempt struct {
 }
 
 const sqlLoadEmail = `
-SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), e.attempts, now(),
+SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), c.sealed_body, e.attempts, now(),
     coalesce(o.on_unknown, ''), c.recipients,
     (SELECT jsonb_object_agg(s.address, s.reason) FROM outbox.suppressions s
         WHERE s.org_id = e.org_id AND s.address = ANY (c.recipients)),
@@ -80,20 +84,22 @@ SELECT a.number, a.provider, a.provider_key, a.worker, a.began_at, a.deadline, a
 FROM outbox.attempts a WHERE a.email_id = $1 AND a.stage = 'sending'`
 
 const sqlLoadAttachments = `
-SELECT filename, coalesce(content_type, ''), coalesce(content_id, ''), content
-FROM outbox.attachments WHERE email_id = $1 ORDER BY position`
+SELECT ` + attachmentColumnsSQL + ` FROM outbox.attachments a WHERE a.email_id = $1 ORDER BY a.position`
 
-// load reads an email with its whole content in one round trip. It returns
-// [ErrNotFound] for one that does not exist.
-func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, error) {
+// load reads an email with its whole content in one round trip, and in one more if
+// that is sealed. It returns [ErrNotFound] for one that does not exist.
+func load(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing, id uuid.UUID) (*delivery, error) {
 	var batch pgx.Batch
 	d := new(delivery)
 	m := &d.Message
-	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) error {
+	var sealed sealedEmail
+	var body []byte
+	var attachments []storedAttachment
+	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) (err error) {
 		var started *time.Time
-		err := scanEmail(row, &d.Email, &m.HTML, &m.Text, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
+		sealed, err = scanEmail(row, &d.Email, &m.HTML, &m.Text, &body, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
 			&d.suppressed, (*[]byte)(&d.secret), &d.held, &started, &d.orphaned)
-		d.startedAt = timeOf(started)
+		sealed.body, d.startedAt = body, timeOf(started)
 		return err
 	})
 	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
@@ -106,7 +112,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	})
 	batch.Queue(sqlLoadAttachments, id).Query(func(rows pgx.Rows) error {
 		var err error
-		m.Attachments, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Attachment])
+		attachments, err = pgx.CollectRows(rows, scanAttachment)
 		return err
 	})
 	err := pool.SendBatch(ctx, &batch).Close()
@@ -116,7 +122,33 @@ func load(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (*delivery, err
 	if err != nil {
 		return nil, fmt.Errorf("load email: %w", err)
 	}
+	err = d.unseal(keys, &sealed, attachments)
+	if err == nil && d.keyID != "" {
+		err = pool.QueryRow(ctx, sqlLoadSuppressed, d.Org, d.recipients).Scan(&d.suppressed)
+	}
+	if errors.As(err, &d.unreadable) {
+		return d, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load email: %w", err)
+	}
 	return d, nil
+}
+
+// sqlLoadSuppressed is for a sealed email, whose recipients Postgres cannot read.
+const sqlLoadSuppressed = `
+SELECT jsonb_object_agg(s.address, s.reason) FROM outbox.suppressions s
+WHERE s.org_id = $1 AND s.address = ANY ($2::text[])`
+
+// unseal completes an email with its attachments, and with what of it is sealed.
+func (d *delivery) unseal(keys *KeyRing, sealed *sealedEmail, attachments []storedAttachment) (err error) {
+	if d.keyID = sealed.keyID; d.keyID != "" {
+		if d.recipients, err = sealed.open(keys, &d.Email); err != nil {
+			return err
+		}
+	}
+	d.Message.Attachments, err = openAttachments(keys, d.Org, attachments)
+	return err
 }
 
 const (
@@ -124,30 +156,32 @@ const (
 	sqlForgetTerms       = `SELECT outbox.forget_terms($1::uuid[])`
 )
 
-// correctRecipients completes what came through SQL, which can neither write a
-// domain in ASCII nor letters that are not ASCII in lower case: until then the
-// email is not found by such an address. One that is about to be refused stays
-// as it is, since its bad addresses are worth finding too.
+// correctRecipients completes what came through SQL and is in clear. What is sealed
+// was completed then.
 func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) (corrected bool, err error) {
-	m := &e.Message
-	if e.attempts > 0 || !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) {
-		return false, nil
-	}
-	if err := m.Validate(); err != nil {
-		return false, nil //nolint:nilerr // route reports it
-	}
-	found := m.searchable()
-	if slices.Equal(found, e.recipients) {
+	found := e.Message.corrected(e.recipients)
+	if e.attempts > 0 || e.keyID != "" || slices.Equal(found, e.recipients) {
 		return false, nil
 	}
 	var batch pgx.Batch
 	batch.Queue(sqlCorrectRecipients, e.ID, found)
 	batch.Queue(sqlForgetTerms, []uuid.UUID{e.ID})
-	batch.Queue(sqlInsertTerms, termColumns([]emailRow{{e.Org, &accepted{id: e.ID, message: m, recipients: found}}})...)
+	batch.Queue(sqlInsertTerms, termColumns(nil, []emailRow{{e.Org, &accepted{id: e.ID, message: &e.Message, recipients: found}}})...)
 	if err := d.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, fmt.Errorf("correct recipients: %w", err)
 	}
 	return true, nil
+}
+
+// corrected completes the recipients of a message that came through SQL, which can
+// neither write a domain in ASCII nor letters that are not ASCII in lower case: until
+// then the email is not found by such an address. One that is about to be refused
+// stays as it is, since its bad addresses are worth finding too.
+func (m *Message) corrected(recipients []string) []string {
+	if !hasForeign(slices.Concat(m.To, m.Cc, m.Bcc)) || m.Validate() != nil {
+		return recipients
+	}
+	return m.searchable()
 }
 
 // hasForeign reports whether there is a letter that is not ASCII.

@@ -17,10 +17,11 @@ const emailColumnsSQL = `
     e.possible_duplicate, e.created_at, e.scheduled_at, e.expires_at, e.next_attempt_at, e.ended_at,
     coalesce(e.on_unknown, ''), e.priority, coalesce(e.provider, ''),
     coalesce(c.from_address, ''), c.to_addresses, c.cc_addresses, c.bcc_addresses, c.reply_to,
-    coalesce(c.subject, ''), c.headers, c.tags, c.metadata, coalesce(c.list_unsubscribe, false), c.suppressed_recipients`
+    coalesce(c.subject, ''), c.headers, c.tags, c.metadata, coalesce(c.list_unsubscribe, false), c.suppressed_recipients,
+    ` + sealedColumnsSQL
 
 const sqlGetEmail = `
-SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, '')
+SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), c.sealed_body
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1 AND e.org_id = $2`
 
@@ -30,13 +31,20 @@ SELECT number, provider, provider_key, stage, worker, began_at, ended_at,
     possible_duplicate, coalesce(evidence, ''), coalesce(trace_id, '')
 FROM outbox.attempts WHERE email_id = $1 ORDER BY number`
 
-// Get returns an email of the org with its attempts and events, or
-// [ErrNotFound].
+// Get returns an email of the org with its attempts and events, [ErrNotFound], or
+// a *[SealError].
 func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 	var batch pgx.Batch
 	email := new(Email)
+	var body []byte
 	batch.Queue(sqlGetEmail, id, org).QueryRow(func(row pgx.Row) error {
-		return scanEmail(row, email, &email.Message.HTML, &email.Message.Text)
+		sealed, err := scanEmail(row, email, &email.Message.HTML, &email.Message.Text, &body)
+		if err != nil {
+			return err
+		}
+		sealed.body = body
+		_, err = sealed.open(c.cfg.Keys, email)
+		return err
 	})
 	batch.Queue(sqlGetAttempts, id).Query(func(rows pgx.Rows) error {
 		var err error
@@ -58,25 +66,26 @@ func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 	return email, nil
 }
 
-func scanEmail(row pgx.Row, e *Email, more ...any) error {
+// scanEmail reads an email with what of it is sealed, which is still to be opened.
+func scanEmail(row pgx.Row, e *Email, more ...any) (sealed sealedEmail, err error) {
 	m := &e.Message
 	var priority int16
 	var scheduled, expires, next, ended *time.Time
 	var to, cc, bcc, replyTo, headers, tags, metadata []byte
-	err := row.Scan(append([]any{
+	columns := append([]any{
 		&e.ID, &e.Org, &e.Status, &e.Reason, &e.ReasonDetail,
 		&e.PossibleDuplicate, &e.CreatedAt, &scheduled, &expires, &next, &ended,
 		&m.OnUnknown, &priority, &m.Provider,
 		&m.From, &to, &cc, &bcc, &replyTo,
 		&m.Subject, &headers, &tags, &metadata, &m.ListUnsubscribe, &e.SuppressedRecipients,
-	}, more...)...)
-	if err != nil {
-		return err
+	}, sealed.columns()...)
+	if err := row.Scan(append(columns, more...)...); err != nil {
+		return sealed, err
 	}
 	m.Priority = priorityOf(priority)
 	m.ScheduledAt, m.ExpiresAt = timeOf(scheduled), timeOf(expires)
 	e.NextAttemptAt, e.EndedAt = timeOf(next), timeOf(ended)
-	return m.scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata)
+	return sealed, m.scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata)
 }
 
 func (m *Message) scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata []byte) error {

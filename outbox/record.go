@@ -32,7 +32,7 @@ type Recorded struct {
 // transaction. When it returns without an error, the provider need not report
 // it again. It lowers the wall between orgs: a provider reports of them all.
 func (c *Client) RecordEvents(ctx context.Context, provider string, events []providers.Event) (Recorded, error) {
-	batch := eventBatch{provider: provider, events: events, suppresses: c.suppressionOf}
+	batch := eventBatch{provider: provider, events: events, suppresses: c.suppressionOf, keys: c.cfg.Keys}
 	var recorded Recorded
 	var err error
 	for range enqueueTries {
@@ -57,6 +57,8 @@ type eventBatch struct {
 	events   []providers.Event
 	// suppresses says why an event suppresses its recipient; empty: it does not.
 	suppresses func(providers.Event) SuppressionReason
+	// keys open whom an email was sent to.
+	keys *KeyRing
 }
 
 // attemptID names an attempt.
@@ -298,7 +300,7 @@ func (b eventBatch) settle(ctx context.Context, tx pgx.Tx, attempts map[int]atte
 
 // sqlRecipientsOf reads who emails were sent to.
 const sqlRecipientsOf = `
-SELECT e.id, e.org_id, coalesce(c.recipients, '{}')
+SELECT e.id, e.org_id, coalesce(c.recipients, '{}'), ` + sealedColumnsSQL + `
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = ANY ($1::uuid[])`
 
@@ -323,7 +325,7 @@ func (b eventBatch) suppress(ctx context.Context, tx pgx.Tx, attempts map[int]at
 	if len(reasons) == 0 {
 		return nil
 	}
-	sent, err := recipientsOf(ctx, tx, emails)
+	sent, err := b.recipientsOf(ctx, tx, emails)
 	if err != nil {
 		return err
 	}
@@ -339,7 +341,7 @@ func (b eventBatch) suppress(ctx context.Context, tx pgx.Tx, attempts map[int]at
 	return suppressTx(ctx, tx, list)
 }
 
-func recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.UUID) (map[uuid.UUID]sentTo, error) {
+func (b eventBatch) recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.UUID) (map[uuid.UUID]sentTo, error) {
 	rows, err := tx.Query(ctx, sqlRecipientsOf, emails)
 	if err != nil {
 		return nil, err
@@ -347,9 +349,17 @@ func recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.UUID) (map[uuid.
 	sent := map[uuid.UUID]sentTo{}
 	var id uuid.UUID
 	var to sentTo
-	_, err = pgx.ForEachRow(rows, []any{&id, &to.org, &to.recipients}, func() error {
+	var sealed sealedEmail
+	_, err = pgx.ForEachRow(rows, append([]any{&id, &to.org, &to.recipients}, sealed.columns()...), func() error {
+		if sealed.keyID != "" {
+			content, err := sealed.openEnvelope(b.keys, to.org, id)
+			if err != nil {
+				return err
+			}
+			to.recipients = content.Recipients
+		}
 		sent[id] = to
-		to = sentTo{}
+		to, sealed = sentTo{}, sealedEmail{}
 		return nil
 	})
 	return sent, err

@@ -72,7 +72,7 @@ func (d *deliverer) provider(name string) providers.Provider {
 	return nil
 }
 
-// sqlPostpone shows that an email waits for a provider. No attempt is used up.
+// sqlPostpone shows why an email waits.
 const sqlPostpone = `
 UPDATE outbox.emails SET next_attempt_at = now() + $3::interval, reason = $4
 WHERE id = $1 AND attempts = $2 AND status IN ('queued', 'scheduled')`
@@ -83,12 +83,39 @@ func (d *deliverer) postpone(ctx context.Context, e *delivery, h hold) (time.Dur
 	if h.reason != reasonMisconfigured && e.now.After(e.giveUpAt(d.cfg.GiveUpAfter)) {
 		return 0, d.end(ctx, e, StatusFailed, reasonGaveUp, errors.New("no provider took it: "+h.reason))
 	}
-	wait := h.wait
+	return d.putOff(ctx, e, h.wait, "provider_"+h.reason)
+}
+
+// putOff shows why the email waits. No attempt is used up.
+func (d *deliverer) putOff(ctx context.Context, e *delivery, wait time.Duration, reason string) (time.Duration, error) {
 	if expires := e.Message.ExpiresAt; !expires.IsZero() {
 		wait = min(wait, max(expires.Sub(e.now), 0)+time.Millisecond)
 	}
-	if _, err := d.pool.Exec(ctx, sqlPostpone, e.ID, e.attempts, wait, "provider_"+h.reason); err != nil {
+	if _, err := d.pool.Exec(ctx, sqlPostpone, e.ID, e.attempts, wait, reason); err != nil {
 		return 0, fmt.Errorf("postpone email: %w", err)
 	}
 	return wait, nil
+}
+
+const (
+	reasonKeyMissing = "key_missing"
+	reasonUnreadable = "content_unreadable"
+
+	// keyWait is how often an email is looked at whose content cannot be opened.
+	keyWait = time.Minute
+)
+
+// waitForKey lets the email wait until its content can be opened, by this worker or
+// by another. It is not given up: that it waits is our fault.
+func (d *deliverer) waitForKey(ctx context.Context, e *delivery) (time.Duration, error) {
+	reason := reasonUnreadable
+	if e.unreadable.Missing {
+		reason = reasonKeyMissing
+	}
+	d.log.ErrorContext(ctx, "email waits: its content cannot be opened", "email", e.ID,
+		"reason", reason, "key", e.unreadable.KeyID, "error", e.unreadable)
+	if e.open != nil {
+		return keyWait, nil
+	}
+	return d.putOff(ctx, e, keyWait, reason)
 }

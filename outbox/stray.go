@@ -67,7 +67,7 @@ func (c *Client) AdoptStrayEvents(ctx context.Context) (adopted int, err error) 
 			byProvider[s.provider] = append(byProvider[s.provider], s.event)
 		}
 		for provider, events := range byProvider {
-			recorded, err := eventBatch{provider, events, c.suppressionOf}.record(ctx, tx)
+			recorded, err := eventBatch{provider, events, c.suppressionOf, c.cfg.Keys}.record(ctx, tx)
 			if err != nil {
 				return err
 			}

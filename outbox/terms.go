@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"crypto/sha256"
 	"slices"
 
 	"github.com/google/uuid"
@@ -14,10 +13,11 @@ const (
 	termTag = "tag"
 )
 
-// searchTerm is what stands for a value that emails of an org are found by. The
-// function enqueue_term computes the same.
-func searchTerm(org uuid.UUID, kind, value string) (term uuid.UUID) {
-	hash := sha256.New()
+// searchTerm is what stands for a value that emails of an org are found by. Without
+// a key, the function enqueue_term computes the same; with one, nobody can try out
+// addresses who does not have it.
+func searchTerm(key *sealKey, org uuid.UUID, kind, value string) (term uuid.UUID) {
+	hash := key.termHash()
 	_, _ = hash.Write([]byte("outbox term 1\n" + kind + "\n"))
 	_, _ = hash.Write(org[:])
 	_, _ = hash.Write([]byte(value))
@@ -25,20 +25,21 @@ func searchTerm(org uuid.UUID, kind, value string) (term uuid.UUID) {
 	return term
 }
 
-// searchTerms are all terms of an email, each once.
-func searchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
+// searchTerms are all terms of an email, each once. Those of its addresses are under
+// the key, if it is sealed; tags stay in clear, so theirs are not.
+func searchTerms(key *sealKey, org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
 	var terms []uuid.UUID
-	add := func(kind, value string) {
-		if term := searchTerm(org, kind, value); !slices.Contains(terms, term) {
+	add := func(key *sealKey, kind, value string) {
+		if term := searchTerm(key, org, kind, value); !slices.Contains(terms, term) {
 			terms = append(terms, term)
 		}
 	}
 	for _, address := range recipients {
-		add(termTo, address)
+		add(key, termTo, address)
 	}
 	for _, tag := range tags {
-		add(termTag, tag.Name)
-		add(termTag, tag.Name+":"+tag.Value)
+		add(nil, termTag, tag.Name)
+		add(nil, termTag, tag.Name+":"+tag.Value)
 	}
 	return terms
 }
@@ -47,10 +48,10 @@ const sqlInsertTerms = `
 INSERT INTO outbox.email_terms (email_id, term) SELECT * FROM unnest($1::uuid[], $2::uuid[])`
 
 // termColumns are the terms of emails as the table takes them.
-func termColumns(emails []emailRow) []any {
+func termColumns(key *sealKey, emails []emailRow) []any {
 	var ids, terms []uuid.UUID
 	for _, e := range emails {
-		for _, term := range searchTerms(e.org, e.recipients, e.message.Tags) {
+		for _, term := range searchTerms(key, e.org, e.recipients, e.message.Tags) {
 			ids, terms = append(ids, e.id), append(terms, term)
 		}
 	}

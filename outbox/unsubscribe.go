@@ -154,7 +154,9 @@ func (c *Client) openToken(ctx context.Context, token string) (unsubscribing, er
 	return u, nil
 }
 
-const sqlGetSender = `SELECT from_address FROM outbox.email_contents WHERE email_id = $1 AND org_id = $2`
+const sqlGetSender = `
+SELECT coalesce(c.from_address, ''), ` + sealedColumnsSQL + `
+FROM outbox.email_contents c WHERE c.email_id = $1 AND c.org_id = $2`
 
 // UnsubscribeSender returns the sender of the email that a link to unsubscribe
 // was in, empty if that is no longer known, and changes nothing. It returns
@@ -164,7 +166,13 @@ func (c *Client) UnsubscribeSender(ctx context.Context, token string) (from stri
 	if err != nil {
 		return "", err
 	}
-	err = c.as(u.org).QueryRow(ctx, scan(&from), sqlGetSender, u.email, u.org)
+	var sealed sealedEmail
+	err = c.as(u.org).QueryRow(ctx, scan(append([]any{&from}, sealed.columns()...)...), sqlGetSender, u.email, u.org)
+	if err == nil && sealed.keyID != "" {
+		var content envelope
+		content, err = sealed.openEnvelope(c.cfg.Keys, u.org, u.email)
+		from = content.From
+	}
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return "", fmt.Errorf("read sender: %w", err)
 	}

@@ -67,6 +67,7 @@ func (webhookArgs) InsertOpts() river.InsertOpts {
 // webhookDeliverer tells endpoints. All shifts of a process share one.
 type webhookDeliverer struct {
 	pool      *pgxpool.Pool
+	keys      *KeyRing
 	log       *slog.Logger
 	endpoints endpoints
 	client    *http.Client
@@ -76,7 +77,7 @@ type webhookDeliverer struct {
 
 func newWebhookDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *webhookDeliverer {
 	e := endpoints{private: cfg.AllowPrivateWebhooks}
-	return &webhookDeliverer{pool: pool, log: cfg.Logger, endpoints: e, client: e.client(), timeout: webhookTimeout}
+	return &webhookDeliverer{pool: pool, keys: cfg.Keys, log: cfg.Logger, endpoints: e, client: e.client(), timeout: webhookTimeout}
 }
 
 // webhookWorker is the River worker of one shift.

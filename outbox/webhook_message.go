@@ -100,7 +100,7 @@ func (c *Client) GetWebhookMessage(ctx context.Context, org, webhook, id uuid.UU
 		return nil, ErrWebhookMessageNotFound
 	}
 	if err == nil {
-		m.Payload, err = row.encode()
+		m.Payload, err = row.encode(c.cfg.Keys)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get webhook message: %w", err)

@@ -65,7 +65,8 @@ const (
     m.type, m.created_at, m.email_id, m.reason, m.reason_detail, coalesce(e.status, ''), e.created_at,
     coalesce(e.possible_duplicate, false), coalesce(c.from_address, ''), c.to_addresses, coalesce(c.subject, ''),
     c.tags, c.metadata, coalesce(v.provider, a.provider), a.provider_message_id, v.recipient, v.detail,
-    coalesce(v.occurred_at, m.created_at), coalesce(v.permanent, false)`
+    coalesce(v.occurred_at, m.created_at), coalesce(v.permanent, false),
+    m.org_id, ` + sealedColumnsSQL
 	payloadTablesSQL = `
     LEFT JOIN outbox.emails e ON e.id = m.email_id
     LEFT JOIN outbox.email_contents c ON c.email_id = m.email_id
@@ -81,23 +82,34 @@ type payloadRow struct {
 	payload            webhookPayload
 	to, tags, metadata []byte
 	permanent          bool // a bounce
+	org                uuid.UUID
+	sealed             sealedEmail
 }
 
 func (r *payloadRow) columns() []any {
 	d := &r.payload.Data
-	return []any{
+	return append([]any{
 		&r.payload.Type, &r.payload.CreatedAt, &d.EmailID, &d.Reason, &d.ReasonDetail, &d.Status, &d.CreatedAt,
 		&d.PossibleDuplicate, &d.From, &r.to, &d.Subject,
 		&r.tags, &r.metadata, &d.Provider, &d.MessageID, &d.Recipient, &d.Detail, &d.OccurredAt, &r.permanent,
-	}
+		&r.org,
+	}, r.sealed.columns()...)
 }
 
-// encode makes the payload. What is read again is encoded to the same bytes.
-func (r *payloadRow) encode() ([]byte, error) {
+// encode makes the payload. What is read again is encoded to the same bytes. Its
+// error may be a *[SealError].
+func (r *payloadRow) encode(keys *KeyRing) ([]byte, error) {
 	p := &r.payload
 	var m Message
 	if err := m.scanDocuments(r.to, nil, nil, nil, nil, r.tags, r.metadata); err != nil {
 		return nil, err
+	}
+	if r.sealed.keyID != "" {
+		content, err := r.sealed.openEnvelope(keys, r.org, p.Data.EmailID)
+		if err != nil {
+			return nil, err
+		}
+		p.Data.From, m.To, p.Data.Subject, m.Metadata = content.From, content.To, content.Subject, content.Metadata
 	}
 	p.CreatedAt, p.Data.OccurredAt = p.CreatedAt.UTC(), p.Data.OccurredAt.UTC()
 	if p.Data.CreatedAt != nil {

@@ -25,7 +25,7 @@ const maxIgnored = 4 << 10
 // post makes one attempt. It returns an error if there was none to speak of: the
 // payload could not be made, or this worker is stopping.
 func (d *webhookDeliverer) post(ctx context.Context, m *webhookDelivery) (webhookOutcome, error) {
-	body, err := m.payload.encode()
+	body, err := m.payload.encode(d.keys)
 	if err != nil {
 		return webhookOutcome{}, err
 	}

@@ -54,6 +54,9 @@ type WorkerConfig struct {
 	// network too, and over http: for development and tests. False: only on the
 	// public internet.
 	AllowPrivateWebhooks bool
+	// Keys are as in [Config]. With them, the worker also seals what was stored in
+	// clear, before it sends it.
+	Keys *KeyRing
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:
