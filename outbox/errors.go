@@ -67,8 +67,12 @@ func (f fieldErrors) err() error {
 }
 
 // IsUnavailable reports whether an error says that the database cannot be
-// used right now, so that the same call may succeed later.
+// used right now, or that this process lacks a key, so that the same call may
+// succeed later.
 func IsUnavailable(err error) bool {
+	if _, sealed := errors.AsType[*SealError](err); sealed {
+		return true
+	}
 	if errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
 	}

@@ -181,3 +181,32 @@ var HotStatements = map[string]string{
 	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
 	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments,
 }
+
+// Place is where a sealed part belongs.
+type Place struct {
+	Org, Owner uuid.UUID
+	Kind       string
+	Position   int
+}
+
+func (p Place) place() place { return place{p.Org, p.Owner, partKind(p.Kind), p.Position} }
+
+// Seal seals a part under the first key.
+func (r *KeyRing) Seal(p Place, plain []byte) []byte { return r.first().seal(p.place(), plain) }
+
+// Open opens a part.
+func (r *KeyRing) Open(id string, p Place, sealed []byte) ([]byte, error) {
+	return r.open(id, p.place(), sealed)
+}
+
+// Pack joins fields.
+func Pack(fields []string) []byte {
+	list := make([][]byte, len(fields))
+	for i, field := range fields {
+		list[i] = []byte(field)
+	}
+	return pack(list...)
+}
+
+// Unpack finds the fields again.
+func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }

@@ -228,3 +228,6 @@ func unpackOne(packed []byte) (field, rest []byte, err error) {
 	end := size + int(n)
 	return packed[size:end:end], packed[end:], nil
 }
+
+// First returns the id of the key that seals.
+func (r *KeyRing) First() string { return r.first().id }

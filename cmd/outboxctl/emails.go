@@ -28,7 +28,11 @@ type emailID struct {
 // with runs a command on the email, in whichever org it is.
 func (id emailID) with(e environment, run func(*outbox.Client, uuid.UUID) error) error {
 	return e.withPool(func(pool *pgxpool.Pool) error {
-		client, err := outbox.NewClient(pool, outbox.Config{})
+		keys, err := e.keys()
+		if err != nil {
+			return err
+		}
+		client, err := outbox.NewClient(pool, outbox.Config{Keys: keys})
 		if err != nil {
 			return err
 		}

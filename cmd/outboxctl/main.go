@@ -30,6 +30,7 @@ type cli struct {
 	Suppressions suppressionsCmd `cmd:"" help:"List, add and remove addresses that an org does not send to."`
 	Doctor       doctorCmd       `cmd:"" help:"Look for what loses mail, stops it or exposes it. It changes nothing."`
 	Restored     restoredCmd     `cmd:"" help:"Look after the emails that came with a restored or copied database."`
+	Rekey        rekeyCmd        `cmd:"" help:"Seal all content under the first of OUTBOXD_ENCRYPTION_KEYS."`
 	Providers    providersCmd    `cmd:"" help:"List the providers, and why one is left alone."`
 	Bootstrap    bootstrapCmd    `cmd:"" help:"Make an org with an API key, unless they are there."`
 	Dev          devCmd          `cmd:"" help:"Run everything on this machine: Postgres, API, worker and an inbox."`
@@ -41,8 +42,10 @@ type cli struct {
 type environment struct {
 	ctx         context.Context
 	databaseURL string
-	out         io.Writer
-	errOut      io.Writer
+	// encryptionKeys are in no argument: everybody on a machine sees those.
+	encryptionKeys string
+	out            io.Writer
+	errOut         io.Writer
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -68,7 +71,9 @@ func run(args []string, out, errOut io.Writer) int {
 		_, _ = fmt.Fprintf(errOut, "outboxctl: %v\nTry outboxctl --help.\n", err)
 		return 2
 	}
-	env := environment{ctx: ctx, databaseURL: c.DatabaseURL, out: out, errOut: errOut}
+	env := environment{
+		ctx: ctx, databaseURL: c.DatabaseURL, encryptionKeys: os.Getenv("OUTBOXD_ENCRYPTION_KEYS"), out: out, errOut: errOut,
+	}
 	if err := command.Run(env); err != nil {
 		_, _ = fmt.Fprintf(errOut, "outboxctl: %v\n", err)
 		return 1

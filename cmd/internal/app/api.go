@@ -24,6 +24,10 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	defer pool.Close()
+	keys, err := cfg.keys()
+	if err != nil {
+		return err
+	}
 	suppressOn, err := cfg.suppressOn()
 	if err != nil {
 		return err
@@ -34,7 +38,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
-		PublicURL: cfg.PublicURL, SuppressOn: suppressOn,
+		PublicURL: cfg.PublicURL, SuppressOn: suppressOn, Keys: keys,
 		AllowPrivateWebhooks: cfg.WebhookAllowPrivate, MaxQueued: int(cfg.MaxQueued),
 	})
 	if err != nil {

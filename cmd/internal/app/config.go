@@ -56,6 +56,9 @@ type Config struct {
 	// SuppressOn are the reports of providers that suppress the recipient.
 	SuppressOn []string `env:"OUTBOXD_SUPPRESS_ON" envDefault:"hard_bounce,complaint,unsubscribe"`
 
+	// EncryptionKeys seal content: kid:base64, the first one seals, all of them open.
+	EncryptionKeys string `env:"OUTBOXD_ENCRYPTION_KEYS"`
+
 	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
 	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
 
@@ -265,6 +268,9 @@ func (c *Config) check() []error {
 		fail("OUTBOXD_SUPPRESS_ON: %w", err)
 	}
 	errs = append(errs, c.checkLimits()...)
+	if _, err := c.keys(); err != nil {
+		fail("OUTBOXD_ENCRYPTION_KEYS: %w", err)
+	}
 	for name, d := range map[string]Duration{
 		"OUTBOXD_SEND_TIMEOUT": c.SendTimeout, "OUTBOXD_GIVE_UP_AFTER": c.GiveUpAfter,
 		"OUTBOXD_SMTP_FINAL_TIMEOUT": c.SMTP.FinalTimeout, "OUTBOXD_UNKNOWN_WAIT": c.UnknownWait,
@@ -309,6 +315,9 @@ func (c *Config) suppressOn() ([]outbox.SuppressionReason, error) {
 	}
 	return reasons, nil
 }
+
+// keys is nil without keys.
+func (c *Config) keys() (*outbox.KeyRing, error) { return outbox.ParseKeyRing(c.EncryptionKeys) }
 
 // NewLogger writes to standard error in the configured format.
 func (c *Config) NewLogger() *slog.Logger {

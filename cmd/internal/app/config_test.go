@@ -128,6 +128,7 @@ func TestLoadConfigErrors(t *testing.T) {
 		"OUTBOXD_SEND_TIMEOUT=-1s",
 		"OUTBOXD_PUBLIC_URL=http://mail.example.com",
 		"OUTBOXD_SUPPRESS_ON=bounce",
+		"OUTBOXD_ENCRYPTION_KEYS=k1:aHVudGVyMg==",
 	})
 	if err == nil {
 		t.Fatal("no error")
@@ -135,13 +136,13 @@ func TestLoadConfigErrors(t *testing.T) {
 	for _, want := range []string{
 		"DATABASE_URL", `no provider "pigeon"`, `"smtp" is named twice`, "OUTBOXD_LOG_FORMAT",
 		"OUTBOXD_CONCURRENCY", "OUTBOXD_IDEMPOTENCY_TTL", "OUTBOXD_SEND_TIMEOUT",
-		"OUTBOXD_PUBLIC_URL", "OUTBOXD_SUPPRESS_ON",
+		"OUTBOXD_PUBLIC_URL", "OUTBOXD_SUPPRESS_ON", "OUTBOXD_ENCRYPTION_KEYS: key 1 is not the base64 of 32 bytes",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not mention %s:\n%v", want, err)
 		}
 	}
-	if strings.Contains(err.Error(), "hunter2") {
+	if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "aHVudGVyMg") {
 		t.Errorf("the error shows the password:\n%v", err)
 	}
 }

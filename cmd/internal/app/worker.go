@@ -49,11 +49,12 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (c *Config) WorkerConfig(log *slog.Logger) (outbox.WorkerConfig, error) {
 	list, err := c.newProviders()
 	suppressOn, wrong := c.suppressOn()
+	keys, wrongKeys := c.keys()
 	return outbox.WorkerConfig{
 		Providers: list, Rates: c.rates(), Logger: log,
 		SendTimeout: c.SendTimeout.D(), GiveUpAfter: c.GiveUpAfter.D(),
 		UnknownWait: c.UnknownWait.D(), OnUnknown: outbox.Policy(c.OnUnknown),
 		Concurrency: c.Concurrency, AllowPrivateWebhooks: c.WebhookAllowPrivate, Version: Version,
-		PublicURL: c.PublicURL, SuppressOn: suppressOn, Installation: c.Installation,
-	}, errors.Join(err, wrong)
+		PublicURL: c.PublicURL, SuppressOn: suppressOn, Installation: c.Installation, Keys: keys,
+	}, errors.Join(err, wrong, wrongKeys)
 }
