@@ -46,14 +46,17 @@ type doors struct {
 	client *outbox.Client
 }
 
-func newDoors(t *testing.T, org api.Org) *doors {
+func newDoors(t *testing.T, org api.Org) *doors { return newSealedDoors(t, org, nil) }
+
+// newSealedDoors seal content, but for that of SQL, which has no key.
+func newSealedDoors(t *testing.T, org api.Org, keys *outbox.KeyRing) *doors {
 	t.Helper()
-	d := &doors{service: newService(t, org, api.Key{})}
+	d := &doors{service: newSealedService(t, org, api.Key{}, keys)}
 	if err := d.pool.QueryRow(context.Background(), "SELECT id FROM outbox.orgs").Scan(&d.org); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if d.client, err = outbox.NewClient(nil, outbox.Config{PublicURL: publicURL}); err != nil {
+	if d.client, err = outbox.NewClient(nil, outbox.Config{PublicURL: publicURL, Keys: keys}); err != nil {
 		t.Fatal(err)
 	}
 	return d

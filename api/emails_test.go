@@ -40,10 +40,15 @@ func (relay) Render(providers.Request) ([]byte, error) { return nil, nil }
 const publicURL = "https://mail.example.com/"
 
 func newService(t *testing.T, org api.Org, key api.Key) *service {
+	return newSealedService(t, org, key, nil)
+}
+
+// newSealedService has keys for content.
+func newSealedService(t *testing.T, org api.Org, key api.Key, keys *outbox.KeyRing) *service {
 	t.Helper()
 	pool := testdb.New(t)
 	walled := testdb.Reopen(t, pool, outbox.OrgSetting, outbox.NoOrg) // as the API's
-	client, err := outbox.NewClient(walled, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL})
+	client, err := outbox.NewClient(walled, outbox.Config{Providers: []providers.Provider{relay{}}, PublicURL: publicURL, Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}

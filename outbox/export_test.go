@@ -161,7 +161,7 @@ func TenantStatements(n names) map[string]Statement {
 		"webhook":            {sqlGetWebhook, []any{n.org, n.webhook}},
 		"updateWebhook":      {sqlUpdateWebhook, []any{n.org, n.webhook, "", []string{"email.sent"}, ""}},
 		"deleteWebhook":      {sqlDeleteWebhook, []any{n.org, n.webhook}},
-		"rotateSecret":       {sqlRotateSecret, []any{n.org, n.webhook, newWebhookSecret(), SecretOverlap}},
+		"rotateSecret":       {sqlRotateSecret, []any{n.org, n.webhook, newWebhookSecret(), SecretOverlap, nil}},
 		"messages":           {sqlListMessages, []any{n.org, n.webhook, uuid.Max, 10}},
 		"message":            {sqlGetMessage, []any{n.org, n.webhook, n.message}},
 		"replay":             {sqlReplay, []any{n.org, n.webhook, n.message, now, 10}},

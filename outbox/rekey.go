@@ -27,9 +27,9 @@ const (
 const (
 	// storedSizeSQL is how much of an email there is to seal, in bytes.
 	storedSizeSQL = `
-SELECT c.email_id, coalesce(pg_column_size(c.html), 0) + coalesce(pg_column_size(c.text), 0)
-    + coalesce(pg_column_size(c.sealed_body), 0) + coalesce((
-        SELECT sum(coalesce(pg_column_size(a.content), 0) + coalesce(pg_column_size(a.sealed), 0))
+SELECT c.email_id, coalesce(octet_length(c.html), 0) + coalesce(octet_length(c.text), 0)
+    + coalesce(octet_length(c.sealed_body), 0) + coalesce((
+        SELECT sum(coalesce(octet_length(a.content), 0) + coalesce(octet_length(a.sealed), 0))
         FROM outbox.attachments a WHERE a.email_id = c.email_id), 0)
 FROM outbox.email_contents c WHERE c.email_id > $1`
 
@@ -320,6 +320,9 @@ func Rekey(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing, progress func
 	s := sealer{pool, keys}
 	err := s.each(ctx, sqlFindStale, []any{keys.first().id}, func(ids []uuid.UUID) error {
 		result, err := s.seal(ctx, ids)
+		if err != nil {
+			return err
+		}
 		total.Sealed += result.sealed
 		for id, n := range result.unreadable {
 			total.Unreadable[id] += n
@@ -327,23 +330,92 @@ func Rekey(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing, progress func
 		if progress != nil {
 			progress(total.Sealed)
 		}
-		return err
+		return nil
 	})
-	return total, err
+	if err != nil {
+		return total, err
+	}
+	return total, s.webhooks(ctx, &total)
 }
 
-// sqlKeyUse counts in emails, so that attachments do not count beside theirs.
+const (
+	// sqlLockStaleSecrets finds the next webhook with a secret that is not under one
+	// key, and keeps it as it is until that is written anew.
+	sqlLockStaleSecrets = `
+SELECT id, org_id, secret, coalesce(secret_key_id, ''), previous_secret, coalesce(previous_secret_key_id, '')
+FROM outbox.webhooks
+WHERE id > $2 AND (secret_key_id IS DISTINCT FROM $1
+    OR previous_secret IS NOT NULL AND previous_secret_key_id IS DISTINCT FROM $1)
+ORDER BY id LIMIT 1 FOR UPDATE`
+
+	sqlSealSecrets = `
+UPDATE outbox.webhooks
+SET secret = $2, secret_key_id = $3, previous_secret = $4, previous_secret_key_id = nullif($5, '') WHERE id = $1`
+)
+
+// webhooks seals the secrets of all webhooks, one at a time: they are few.
+func (s sealer) webhooks(ctx context.Context, total *Rekeyed) error {
+	var after uuid.UUID
+	for {
+		var unreadable *SealError
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+			after, err = s.webhook(ctx, tx, after)
+			return err
+		})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case errors.As(err, &unreadable):
+			total.Unreadable[unreadable.KeyID]++
+		case err != nil:
+			return fmt.Errorf("seal secrets of webhooks: %w", err)
+		default:
+			total.Sealed++
+		}
+	}
+}
+
+// webhook seals the secrets of the next one, and returns its id.
+func (s sealer) webhook(ctx context.Context, tx pgx.Tx, after uuid.UUID) (id uuid.UUID, err error) {
+	key := s.keys.first()
+	var org uuid.UUID
+	var stored, previous storedSecret
+	err = tx.QueryRow(ctx, sqlLockStaleSecrets, key.id, after).
+		Scan(&id, &org, &stored.bytes, &stored.keyID, &previous.bytes, &previous.keyID)
+	if err != nil {
+		return id, err
+	}
+	for _, secret := range []*storedSecret{&stored, &previous} {
+		if secret.bytes == nil {
+			continue
+		}
+		plain, err := secret.open(s.keys, org, id)
+		if err != nil {
+			return id, err
+		}
+		*secret = key.secret(org, id, plain)
+	}
+	_, err = tx.Exec(ctx, sqlSealSecrets, id, stored.bytes, stored.keyID, previous.bytes, previous.keyID)
+	return id, err
+}
+
+// sqlKeyUse counts emails and webhooks, so that attachments do not count beside
+// their email.
 const sqlKeyUse = `
 SELECT u.key_id, count(*) FROM (
     SELECT DISTINCT c.email_id, k.key_id
     FROM outbox.email_contents c, LATERAL (
         SELECT coalesce(c.key_id, '')
         UNION SELECT c.suppressed_key_id WHERE c.suppressed_key_id IS NOT NULL
-        UNION SELECT coalesce(a.key_id, '') FROM outbox.attachments a WHERE a.email_id = c.email_id) AS k (key_id)) u
+        UNION SELECT coalesce(a.key_id, '') FROM outbox.attachments a WHERE a.email_id = c.email_id) AS k (key_id)
+    UNION ALL
+    SELECT DISTINCT w.id, coalesce(k.key_id, '')
+    FROM outbox.webhooks w, LATERAL (VALUES (w.secret, w.secret_key_id), (w.previous_secret, w.previous_secret_key_id)) AS k (secret, key_id)
+    WHERE k.secret IS NOT NULL) u
 GROUP BY u.key_id`
 
-// KeyUse counts what is sealed under each key, by its id. What is in clear is under
-// the empty one.
+// KeyUse counts emails and webhooks that a key seals something of, by its id. What is
+// in clear is under the empty one.
 func KeyUse(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
 	rows, err := pool.Query(ctx, sqlKeyUse)
 	if err != nil {

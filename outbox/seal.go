@@ -231,3 +231,26 @@ func unpackOne(packed []byte) (field, rest []byte, err error) {
 
 // First returns the id of the key that seals.
 func (r *KeyRing) First() string { return r.first().id }
+
+// storedSecret is a webhook's secret as the table has it. An empty key id: it is in
+// clear.
+type storedSecret struct {
+	bytes []byte
+	keyID string
+}
+
+// secret is what to store of a webhook's secret; a nil key leaves it in clear.
+func (k *sealKey) secret(org, webhook uuid.UUID, secret []byte) storedSecret {
+	if k == nil {
+		return storedSecret{bytes: secret}
+	}
+	return storedSecret{k.seal(place{org, webhook, partSecret, 0}, secret), k.id}
+}
+
+// open returns the secret; nil: there is none.
+func (s storedSecret) open(r *KeyRing, org, webhook uuid.UUID) ([]byte, error) {
+	if s.keyID == "" || s.bytes == nil {
+		return s.bytes, nil
+	}
+	return r.open(s.keyID, place{org, webhook, partSecret, 0}, s.bytes)
+}

@@ -106,8 +106,8 @@ var (
 const (
 	sqlLockOrg       = `SELECT FROM outbox.orgs WHERE id = $1 FOR NO KEY UPDATE`
 	sqlInsertWebhook = `
-INSERT INTO outbox.webhooks (id, org_id, endpoint, events, secret, created_at)
-SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT count(*) FROM outbox.webhooks WHERE org_id = $2) < $7`
+INSERT INTO outbox.webhooks (id, org_id, endpoint, events, secret, created_at, secret_key_id)
+SELECT $1, $2, $3, $4, $5, $6, $8 WHERE (SELECT count(*) FROM outbox.webhooks WHERE org_id = $2) < $7`
 )
 
 // CreateWebhook makes an endpoint one of the org's webhooks. It returns a
@@ -123,11 +123,13 @@ func (c *Client) CreateWebhook(ctx context.Context, org uuid.UUID, endpoint stri
 	secret := newWebhookSecret()
 	w := &Webhook{ID: newID(), Endpoint: endpoint, Events: events, Status: WebhookEnabled, Secret: secretText(secret)}
 	w.CreatedAt = submittedAt(w.ID)
+	stored := c.cfg.Keys.first().secret(org, w.ID, secret)
 	err := c.as(org).Begin(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockOrg, org); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, sqlInsertWebhook, w.ID, org, endpoint, texts(events), secret, w.CreatedAt, MaxWebhooks)
+		tag, err := tx.Exec(ctx, sqlInsertWebhook, w.ID, org, endpoint, texts(events), stored.bytes, w.CreatedAt, MaxWebhooks,
+			nullable(stored.keyID))
 		if err == nil && tag.RowsAffected() == 0 {
 			errs.add("", "an org has at most %d webhooks: delete one, or change its endpoint", MaxWebhooks)
 			return errs.err()
@@ -157,19 +159,25 @@ func validateWebhookEvents(errs *fieldErrors, events []WebhookEvent) {
 }
 
 // webhookColumnsSQL is what scanWebhook reads.
-const webhookColumnsSQL = `w.id, w.endpoint, w.events, w.status, coalesce(w.disabled_reason, ''), w.failing_since, w.secret, w.created_at`
+const webhookColumnsSQL = `w.id, w.endpoint, w.events, w.status, coalesce(w.disabled_reason, ''), w.failing_since,
+    w.created_at, w.org_id, w.secret, coalesce(w.secret_key_id, '')`
 
 const (
 	sqlListWebhooks = `SELECT ` + webhookColumnsSQL + ` FROM outbox.webhooks w WHERE w.org_id = $1 ORDER BY w.id DESC`
 	sqlGetWebhook   = `SELECT ` + webhookColumnsSQL + ` FROM outbox.webhooks w WHERE w.org_id = $1 AND w.id = $2`
 )
 
-func scanWebhook(row pgx.CollectableRow) (Webhook, error) {
+func (c *Client) scanWebhook(row pgx.CollectableRow) (Webhook, error) {
 	var w Webhook
 	var events []string
 	var failing *time.Time
-	var secret []byte
-	err := row.Scan(&w.ID, &w.Endpoint, &events, &w.Status, &w.DisabledReason, &failing, &secret, &w.CreatedAt)
+	var org uuid.UUID
+	var stored storedSecret
+	err := row.Scan(&w.ID, &w.Endpoint, &events, &w.Status, &w.DisabledReason, &failing, &w.CreatedAt, &org, &stored.bytes, &stored.keyID)
+	if err != nil {
+		return w, err
+	}
+	secret, err := stored.open(c.cfg.Keys, org, w.ID)
 	for _, event := range events {
 		w.Events = append(w.Events, WebhookEvent(event))
 	}
@@ -181,7 +189,7 @@ func scanWebhook(row pgx.CollectableRow) (Webhook, error) {
 // first.
 func (c *Client) ListWebhooks(ctx context.Context, org uuid.UUID) ([]Webhook, error) {
 	var list []Webhook
-	if err := c.as(org).Query(ctx, collect(&list, scanWebhook), sqlListWebhooks, org); err != nil {
+	if err := c.as(org).Query(ctx, collect(&list, c.scanWebhook), sqlListWebhooks, org); err != nil {
 		return nil, fmt.Errorf("list webhooks: %w", err)
 	}
 	return list, nil
@@ -191,7 +199,7 @@ func (c *Client) ListWebhooks(ctx context.Context, org uuid.UUID) ([]Webhook, er
 func (c *Client) GetWebhook(ctx context.Context, org, id uuid.UUID) (*Webhook, error) {
 	var w Webhook
 	err := c.as(org).Query(ctx, func(rows pgx.Rows) (err error) {
-		w, err = pgx.CollectExactlyOneRow(rows, scanWebhook)
+		w, err = pgx.CollectExactlyOneRow(rows, c.scanWebhook)
 		return err
 	}, sqlGetWebhook, org, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -278,7 +286,8 @@ func (c *Client) DeleteWebhook(ctx context.Context, org, id uuid.UUID) error {
 // signed.
 const sqlRotateSecret = `
 UPDATE outbox.webhooks
-SET previous_secret = secret, previous_secret_until = now() + $4::interval, secret = $3
+SET previous_secret = secret, previous_secret_key_id = secret_key_id, previous_secret_until = now() + $4::interval,
+    secret = $3, secret_key_id = $5
 WHERE org_id = $1 AND id = $2`
 
 // RotateWebhookSecret gives a webhook a new secret and returns it. For
@@ -286,7 +295,8 @@ WHERE org_id = $1 AND id = $2`
 // [ErrWebhookNotFound].
 func (c *Client) RotateWebhookSecret(ctx context.Context, org, id uuid.UUID) (secret string, err error) {
 	fresh := newWebhookSecret()
-	tag, err := c.as(org).Exec(ctx, sqlRotateSecret, org, id, fresh, SecretOverlap)
+	stored := c.cfg.Keys.first().secret(org, id, fresh)
+	tag, err := c.as(org).Exec(ctx, sqlRotateSecret, org, id, stored.bytes, SecretOverlap, nullable(stored.keyID))
 	if err != nil {
 		return "", fmt.Errorf("rotate secret of webhook: %w", err)
 	}

@@ -114,13 +114,15 @@ type webhookDelivery struct {
 	status           WebhookStatus
 	endpoint         string
 	failing          bool
-	secret, previous []byte
+	secret, previous storedSecret
+	org              uuid.UUID
 }
 
 const sqlLoadMessage = `
 SELECT m.id, m.webhook_id, m.attempts, m.delivered_at IS NOT NULL OR m.failed_at IS NOT NULL,
     greatest(m.next_attempt_at - now(), interval '0'), now(), w.status, w.endpoint, w.failing_since IS NOT NULL,
-    w.secret, CASE WHEN w.previous_secret_until > now() THEN w.previous_secret END,
+    w.org_id, w.secret, coalesce(w.secret_key_id, ''), CASE WHEN w.previous_secret_until > now() THEN w.previous_secret END,
+    coalesce(w.previous_secret_key_id, ''),
     coalesce((SELECT ` + heldSQL + ` FROM outbox.emails e WHERE e.id = m.email_id), false),` + payloadColumnsSQL + `
 FROM outbox.webhook_messages m JOIN outbox.webhooks w ON w.id = m.webhook_id` + payloadTablesSQL + `
 WHERE m.id = $1`
@@ -130,7 +132,7 @@ func (d *webhookDeliverer) load(ctx context.Context, id uuid.UUID) (*webhookDeli
 	m := new(webhookDelivery)
 	err := d.pool.QueryRow(ctx, sqlLoadMessage, id).Scan(append([]any{
 		&m.id, &m.webhook, &m.attempts, &m.over, &m.wait, &m.now, &m.status, &m.endpoint, &m.failing,
-		&m.secret, &m.previous, &m.held,
+		&m.org, &m.secret.bytes, &m.secret.keyID, &m.previous.bytes, &m.previous.keyID, &m.held,
 	}, m.payload.columns()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

@@ -23,9 +23,13 @@ import (
 const maxIgnored = 4 << 10
 
 // post makes one attempt. It returns an error if there was none to speak of: the
-// payload could not be made, or this worker is stopping.
+// payload or its signature could not be made, or this worker is stopping.
 func (d *webhookDeliverer) post(ctx context.Context, m *webhookDelivery) (webhookOutcome, error) {
 	body, err := m.payload.encode(d.keys)
+	if err != nil {
+		return webhookOutcome{}, err
+	}
+	secret, previous, err := m.secrets(d.keys)
 	if err != nil {
 		return webhookOutcome{}, err
 	}
@@ -38,7 +42,7 @@ func (d *webhookDeliverer) post(ctx context.Context, m *webhookDelivery) (webhoo
 	if err != nil {
 		return webhookOutcome{err: "endpoint_not_allowed"}, nil
 	}
-	m.sign(req.Header, body)
+	m.sign(req.Header, body, secret, previous)
 	req.GetBody = nil // one attempt is one request
 	resp, err := d.client.Do(req)
 	if ctx.Err() != nil && err != nil {
@@ -66,15 +70,24 @@ func answered(resp *http.Response) webhookOutcome {
 	return o
 }
 
+// secrets are what to sign with; a nil previous: there is none.
+func (m *webhookDelivery) secrets(keys *KeyRing) (secret, previous []byte, err error) {
+	if secret, err = m.secret.open(keys, m.org, m.webhook); err != nil {
+		return nil, nil, err
+	}
+	previous, err = m.previous.open(keys, m.org, m.webhook)
+	return secret, previous, err
+}
+
 // sign sets the headers of Standard Webhooks, and the same under the names that
 // receivers of Resend's webhooks look for. The time is the database's: receivers
 // refuse what is minutes off.
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md)
-func (m *webhookDelivery) sign(h http.Header, body []byte) {
+func (m *webhookDelivery) sign(h http.Header, body, secret, previous []byte) {
 	id, timestamp := m.id.String(), strconv.FormatInt(m.now.Unix(), 10)
-	signature := signatureOf(m.secret, id, timestamp, body)
-	if m.previous != nil {
-		signature += " " + signatureOf(m.previous, id, timestamp, body)
+	signature := signatureOf(secret, id, timestamp, body)
+	if previous != nil {
+		signature += " " + signatureOf(previous, id, timestamp, body)
 	}
 	for _, prefix := range []string{"Webhook-", "Svix-"} {
 		h.Set(prefix+"Id", id)

@@ -49,7 +49,7 @@ func (c rekeyCmd) Run(e environment) error {
 		var done rekeyed
 		var err error
 		if !c.DryRun {
-			if done.Rekeyed, err = outbox.Rekey(e.ctx, pool, keys, e.sealed); err != nil {
+			if done.Rekeyed, err = outbox.Rekey(e.ctx, pool, keys, e.progress("sealed")); err != nil {
 				return err
 			}
 		}
@@ -65,9 +65,6 @@ func (c rekeyCmd) Run(e environment) error {
 		return nil
 	})
 }
-
-// sealed goes beside the result, which a program may read.
-func (e environment) sealed(done int) { _, _ = fmt.Fprintf(e.errOut, "%d sealed\n", done) }
 
 func (r rekeyed) describe(keys *outbox.KeyRing) string {
 	var text strings.Builder
