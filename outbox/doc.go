@@ -47,6 +47,12 @@
 // the tests in outbox and api that are named after SQL and the three doors fail
 // otherwise.
 //
+// # Sealed content
+//
+// With a [KeyRing], what senders write is sealed before it is stored, where rows
+// are written (store.go), and opened where they are read (content.go). What came in
+// clear, as from SQL, is sealed by a worker before its first attempt (rekey.go).
+//
 // # Webhooks
 //
 // Triggers on emails and events write what an org's own endpoints are told, with
