@@ -361,7 +361,7 @@ func TestSealedContentInWebhooksAndLinks(t *testing.T) {
 	t.Parallel()
 	d := newTelling(t)
 	r := newReceiver(t, status(204))
-	inClear, want := d.webhook(r.server.URL, outbox.WebhookSent), ""
+	w, want := d.webhook(r.server.URL, outbox.WebhookSent), ""
 	for i, ids := range [][]string{nil, {"k1"}} {
 		var keys *outbox.KeyRing
 		if ids != nil {
@@ -385,7 +385,7 @@ func TestSealedContentInWebhooksAndLinks(t *testing.T) {
 		if from, err := d.client.UnsubscribeSender(context.Background(), token); err != nil || from != canaries().From {
 			t.Errorf("sender %q, error %v", from, err)
 		}
-		m := d.messages(inClear)[i]
+		m := d.messages(w)[i]
 		d.tell(m.ID)
 		data := r.got()[i].json(t)["data"].(map[string]any)
 		got := fmt.Sprint(data["from"], data["to"], data["subject"], data["tags"], data["metadata"])

@@ -56,7 +56,7 @@ func (c rekeyCmd) Run(e environment) error {
 		if done.InUse, err = outbox.KeyUse(e.ctx, pool); err != nil {
 			return err
 		}
-		if err := e.print(c.JSON, done, done.describe(keys)); err != nil {
+		if err := e.print(c.JSON, done, done.describe(keys, c.DryRun)); err != nil {
 			return err
 		}
 		if !c.DryRun && len(done.Unreadable) > 0 {
@@ -66,9 +66,11 @@ func (c rekeyCmd) Run(e environment) error {
 	})
 }
 
-func (r rekeyed) describe(keys *outbox.KeyRing) string {
+func (r rekeyed) describe(keys *outbox.KeyRing, dryRun bool) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Sealed %d under %s.\n", r.Sealed, keys.First())
+	if !dryRun {
+		fmt.Fprintf(&text, "Sealed %d under %s.\n", r.Sealed, keys.First())
+	}
 	for _, id := range slices.Sorted(maps.Keys(r.Unreadable)) {
 		fmt.Fprintf(&text, "%d could not be opened and stay under %s: is the key missing?\n", r.Unreadable[id], id)
 	}
