@@ -88,7 +88,7 @@ func (s *slowClients) run(begin string, drips, again bool) {
 		if !again {
 			return
 		}
-		time.Sleep(time.Second) // slow, not a flood
+		<-time.After(time.Second) // slow, not a flood
 	}
 }
 
@@ -149,7 +149,7 @@ func latencies(t *testing.T, base, token string, more func(sent int) bool) []tim
 			t.Fatalf("a normal client: answer %d %s, error %v", a.status, a.body, err)
 		}
 		took = append(took, time.Since(began))
-		time.Sleep(5 * time.Millisecond) // a client that is not in a hurry
+		<-time.After(5 * time.Millisecond) // a client that is not in a hurry
 	}
 	return took
 }
