@@ -80,6 +80,20 @@ crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (a
 providers: need-go ## the conformance suite of all adapters, into docs/providers.md
 	@go test -json -count=1 -run '^TestConformance$$' ./providers/... ./examples/... | go run ./internal/providersdoc docs/providers.md
 
+# Each finding is kept as a seed in testdata/fuzz of its package, where make test
+# runs it too.
+FUZZTIME  ?= 30s
+FUZZFLAGS ?= -parallel 2
+
+.PHONY: fuzz
+fuzz: need-go ## all fuzzers, one after the other, FUZZTIME=30s each
+	@go run ./internal/localpg/run -- bash -euo pipefail -c '\
+		grep -rE --include="*_test.go" --exclude-dir=.cache "^func Fuzz" . | sed -E "s#^(.*)/[^/]+:func (Fuzz[A-Za-z0-9]*).*#\1 \2#" | sort | \
+		while read -r pkg name; do \
+			echo "==> $$pkg $$name"; \
+			go test "$$pkg" -run "^$$" -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $(FUZZFLAGS); \
+		done'
+
 .PHONY: fmt
 fmt: need-go $(TOOLS)/golangci-lint ## format all Go files
 	@'$(TOOLS)/golangci-lint' fmt

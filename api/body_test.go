@@ -92,7 +92,7 @@ func TestSlowBody(t *testing.T) {
 		body, client := io.Pipe()
 		go func() {
 			for range seconds {
-				<-time.After(time.Second)
+				<-time.After(time.Second) // of the bubble's clock
 				_, _ = client.Write(make([]byte, api.BodyRate))
 			}
 			_ = client.Close()

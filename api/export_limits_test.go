@@ -33,3 +33,23 @@ const (
 
 // GuessRate is how often a process looks for API keys that it does not know.
 var GuessRate = guessRate
+
+// KeyAlphabet is what ids and secrets of API keys are made of.
+const KeyAlphabet = keyAlphabet
+
+// SplitKey reads an API key.
+func SplitKey(token string) (id, secret string, ok bool) { return splitKey(token) }
+
+// IsDeep reports whether JSON is nested too deep.
+func IsDeep(body []byte) bool { return isDeep(body) }
+
+// DecodeBatch decodes the body of POST /emails/batch and returns how many emails
+// it has and which are refused.
+func DecodeBatch(body []byte) (messages int, refused map[int]bool, err error) {
+	s, err := decodeBatch(body, &apiKey{})
+	refused = map[int]bool{}
+	for i := range s.Refused {
+		refused[i] = true
+	}
+	return len(s.Messages), refused, err
+}

@@ -128,14 +128,23 @@ func (s linkSecret) open(token []byte) (u unsubscribing, ok bool) {
 
 const sqlFindLinkSecret = `SELECT int2send(id) || secret FROM outbox.unsubscribe_secrets WHERE id = $1`
 
-// openToken finds out what a token says, or returns [ErrNotFound].
-func (c *Client) openToken(ctx context.Context, token string) (unsubscribing, error) {
+// decodeToken returns the bytes of what may be a token, or [ErrNotFound].
+func decodeToken(token string) ([]byte, error) {
 	if len(token) > len(longestToken) {
-		return unsubscribing{}, ErrNotFound
+		return nil, ErrNotFound
 	}
 	decoded, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(decoded) < tokenMin {
-		return unsubscribing{}, ErrNotFound
+		return nil, ErrNotFound
+	}
+	return decoded, nil
+}
+
+// openToken finds out what a token says, or returns [ErrNotFound].
+func (c *Client) openToken(ctx context.Context, token string) (unsubscribing, error) {
+	decoded, err := decodeToken(token)
+	if err != nil {
+		return unsubscribing{}, err
 	}
 	var secret linkSecret
 	// The wall is lowered: the secrets are the installation's, and the token does

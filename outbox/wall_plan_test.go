@@ -61,7 +61,9 @@ func TestWallKeepsNoStatementFromItsIndex(t *testing.T) {
 			SELECT id, 1, 'p', gen_random_uuid(), 'w', now(), now(), 'x' FROM outbox.emails`,
 		`INSERT INTO outbox.webhook_messages (id, webhook_id, org_id, type, email_id, created_at, next_attempt_at)
 			SELECT id, id, org_id, 'email.sent', id, now(), now() FROM outbox.emails`,
-		"ANALYZE outbox.emails, outbox.email_contents, outbox.attempts, outbox.webhook_messages",
+		`INSERT INTO outbox.suppressions (org_id, address, reason)
+			SELECT org_id, id || '@example.org', 'manual' FROM outbox.emails`,
+		"ANALYZE outbox.emails, outbox.email_contents, outbox.attempts, outbox.webhook_messages, outbox.suppressions",
 	} {
 		_, err := tx.Exec(ctx, sql)
 		must(t, err)

@@ -199,3 +199,17 @@ func FuzzHook(f *testing.F) {
 		providertest.CheckHookEvents(t, events, err)
 	})
 }
+
+// FuzzHookUnsigned feeds what anybody can post: never an event, whatever it says.
+func FuzzHookUnsigned(f *testing.F) {
+	const event = `{"event":"delivered","timestamp":1772366400.5,"user-variables":{"outboxd_attempt":"k"}}`
+	f.Add(signed(seconds(noon), "token", "another-key", event))
+	f.Add([]byte(`{"signature":{},"event-data":` + event + `}`))
+	f.Add([]byte(`{"signature":{"timestamp":"` + seconds(noon) + `","token":"t","signature":""},"event-data":` + event + `}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h := newHook(t, signingKey)
+		if events, err := h.ParseEvents(t.Context(), nil, body, noon); err == nil || len(events) > 0 {
+			t.Errorf("%d events, error %v", len(events), err)
+		}
+	})
+}

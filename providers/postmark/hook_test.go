@@ -146,3 +146,22 @@ func FuzzHook(f *testing.F) {
 		providertest.CheckHookEvents(t, events, err)
 	})
 }
+
+// FuzzHookUnsigned feeds what anybody can post: never an event without the password.
+func FuzzHookUnsigned(f *testing.F) {
+	body := []byte(`{"RecordType":"Delivery","DeliveredAt":"2026-03-01T12:00:00Z","Metadata":{"outboxd_attempt":"k"}}`)
+	h := newHook(f, credentials)
+	for _, header := range []string{"", "Basic", "Basic Og==", "Basic !", login(postmark.Credentials{User: credentials.User, Password: "a-secret"}).Get("Authorization")} {
+		f.Add(header, body)
+	}
+	right := login(credentials).Get("Authorization")
+	f.Fuzz(func(t *testing.T, authorization string, body []byte) {
+		if strings.HasSuffix(authorization, strings.TrimPrefix(right, "Basic ")) {
+			t.Skip("the password was found")
+		}
+		events, err := h.ParseEvents(t.Context(), http.Header{"Authorization": {authorization}}, body, noon)
+		if err == nil || len(events) > 0 {
+			t.Errorf("%d events, error %v", len(events), err)
+		}
+	})
+}

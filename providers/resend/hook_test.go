@@ -168,3 +168,26 @@ func FuzzHook(f *testing.F) {
 		providertest.CheckHookEvents(t, events, err)
 	})
 }
+
+// FuzzHookUnsigned feeds what anybody can post: never an event, whatever it says.
+func FuzzHookUnsigned(f *testing.F) {
+	h := newHook(f, providertest.NewResendWebhooks().Secret)
+	body := []byte(`{"type":"email.sent","created_at":"2026-03-01T12:00:00Z","data":{"tags":{"outboxd_attempt":"k"}}}`)
+	signed := sign(f, providertest.NewResendWebhooks().Secret, body)
+	id, timestamp, signature := signed.Get("svix-id"), signed.Get("svix-timestamp"), signed.Get("svix-signature")
+	f.Add(id, timestamp, signature, body)
+	f.Add("", "", "", body)
+	f.Add(id, timestamp, "v1, v1,= v1a,AAAA", body)
+	f.Add(id, "9223372036854775808", signature, body)
+	f.Fuzz(func(t *testing.T, id, timestamp, signature string, body []byte) {
+		for _, prefix := range []string{"svix-", "webhook-"} {
+			header := http.Header{}
+			header.Set(prefix+"id", id)
+			header.Set(prefix+"timestamp", timestamp)
+			header.Set(prefix+"signature", signature)
+			if events, err := h.ParseEvents(t.Context(), header, body, noon); err == nil || len(events) > 0 {
+				t.Errorf("%d events, error %v", len(events), err)
+			}
+		}
+	})
+}

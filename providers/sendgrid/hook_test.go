@@ -237,3 +237,23 @@ func FuzzHook(f *testing.F) {
 		providertest.CheckHookEvents(t, events, err)
 	})
 }
+
+// FuzzHookUnsigned feeds what anybody can post: never an event, whatever it says.
+func FuzzHookUnsigned(f *testing.F) {
+	stranger := newWebhooks(f)
+	h := newHook(f, newWebhooks(f))
+	body := []byte(`[{"event":"bounce","email":"a@b.c","timestamp":1772366400,"sg_message_id":"x.y"}]`)
+	signed := sign(f, stranger.Key, body, noon)
+	f.Add(signed.Get(eventwebhook.VerificationHTTPHeader), signed.Get(eventwebhook.TimestampHTTPHeader), body)
+	f.Add("", "", body)
+	f.Add("MAYCAQECAQE=", signed.Get(eventwebhook.TimestampHTTPHeader), body)
+	f.Add("MAYCAQACAQA=", "-1", body)
+	f.Fuzz(func(t *testing.T, signature, timestamp string, body []byte) {
+		header := http.Header{}
+		header.Set(eventwebhook.VerificationHTTPHeader, signature)
+		header.Set(eventwebhook.TimestampHTTPHeader, timestamp)
+		if events, err := h.ParseEvents(t.Context(), header, body, noon); err == nil || len(events) > 0 {
+			t.Errorf("%d events, error %v", len(events), err)
+		}
+	})
+}
