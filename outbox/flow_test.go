@@ -259,7 +259,7 @@ func TestOldFailureDoesNotTakeOutAgain(t *testing.T) {
 	d := newDelivering(t)
 	d.exec("INSERT INTO outbox.providers (name) VALUES ('sendgrid')")
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
-		d.exec("UPDATE outbox.providers SET recovered_at = now()")
+		d.exec("UPDATE outbox.providers SET recovered_at = now() + interval '1 minute'")
 		return providertest.Reply(401, "")
 	})
 	d.deliver(d.enqueue())
