@@ -34,7 +34,7 @@ type beginning struct {
 // still have the number of attempts that the worker read, and be waiting, so
 // of two workers with the same job exactly one begins. The email leaves its
 // waiting status in the same statement, so a cancel either comes first or
-// comes too late. So does a suppression. An attempt that follows one whose outcome
+// comes too late. So does a suppression, and a pause of the org. An attempt that follows one whose outcome
 // stayed unknown may make the email arrive twice, and says so. Who is left out is
 // kept with the beginning: a replay renders the same, whoever is suppressed by
 // then.
@@ -51,6 +51,7 @@ WITH input AS (
     FROM input i
     WHERE e.id = i.email_id AND e.attempts = i.number - 1 AND e.status IN ('queued', 'scheduled')
         AND (e.expires_at IS NULL OR e.expires_at > now())
+        AND NOT ` + stoppedSQL + `
         AND NOT EXISTS (
             SELECT FROM outbox.suppressions s WHERE s.org_id = e.org_id AND s.address = ANY (i.recipients::text[]))
     RETURNING e.id, e.possible_duplicate

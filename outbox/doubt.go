@@ -128,12 +128,13 @@ func (d *deliverer) settleReported(ctx context.Context, e *delivery) error {
 
 // sqlTakeOver makes this worker the owner of an open attempt, unless another
 // was faster. What the former owner may still say is then only heard if it is
-// "accepted". The key window is checked here again: this process may have been
-// paused since it looked.
+// "accepted". The key window and the org are checked here again: this process
+// may have been paused since it looked, and so may the org.
 const sqlTakeOver = `
 UPDATE outbox.attempts SET worker = $4, deadline = now() + $5::interval, in_doubt_at = NULL
 WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
-    AND in_doubt_at IS NOT DISTINCT FROM $6 AND began_at > now() - $7::interval`
+    AND in_doubt_at IS NOT DISTINCT FROM $6 AND began_at > now() - $7::interval
+    AND NOT EXISTS (SELECT FROM outbox.emails e WHERE e.id = $1 AND ` + stoppedSQL + `)`
 
 // replay sends the attempt again under its own key. The provider accepts it
 // for the first time or answers as it did before. It waits like any other call

@@ -12,8 +12,7 @@ import (
 )
 
 // A paused org sends nothing: no attempt begins, and none is sent again, from the
-// commit of the pause on; what a worker was about to send in that moment may still
-// leave. Its emails wait without an attempt, or expire, and submissions are refused
+// commit of the pause on; what has begun by then may still leave. Its emails wait without an attempt, or expire, and submissions are refused
 // unless they are replays. A deleted org ends, see org_delete.go.
 
 // ErrOrgPaused means that the org is paused and that the submission is not a
@@ -25,6 +24,12 @@ var ErrNoOrg = errors.New("no such org")
 
 // reasonOrgPaused is why an email of a paused org waits.
 const reasonOrgPaused = "org_paused"
+
+// stoppedSQL is the condition that nothing of an email's org is to be sent. It is
+// asked in the statement that begins an attempt, or sends one again: since the
+// email was loaded it may have waited for its turn, or for a relay.
+const stoppedSQL = `EXISTS (
+            SELECT FROM outbox.orgs o WHERE o.id = e.org_id AND (o.paused_at IS NOT NULL OR o.deleted_at IS NOT NULL))`
 
 // OrgState says what an org may do.
 type OrgState string
