@@ -38,6 +38,8 @@ type Config struct {
 	KeyRate, OrgRate Rate
 	// Ready reports why requests cannot be served. Nil: they always can.
 	Ready func(r *http.Request) error
+	// Metrics counts requests. Nil: nothing is counted.
+	Metrics *Metrics
 	// Logger gets one line per request. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -51,9 +53,10 @@ type server struct {
 	// bodies and hookBodies are the memory for request bodies, in bytes.
 	bodies, hookBodies *semaphore.Weighted
 
-	limits limits
-	ready  func(r *http.Request) error
-	log    *slog.Logger
+	limits  limits
+	ready   func(r *http.Request) error
+	metrics *Metrics
+	log     *slog.Logger
 }
 
 // Server is the API's handler, and what it does besides.
@@ -76,6 +79,7 @@ func New(cfg Config) *Server {
 		maxBody: cmp.Or(cfg.MaxBody, DefaultMaxBody),
 		limits:  newLimits(cfg.KeyRate, cfg.OrgRate),
 		ready:   cfg.Ready,
+		metrics: cfg.Metrics,
 		log:     cfg.Logger,
 	}
 	s.bodies = semaphore.NewWeighted(max(bodyMemory, 4*s.maxBody))

@@ -128,6 +128,7 @@ func (s *server) observe(next http.Handler) http.Handler {
 		rec := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
 		start := time.Now()
 		next.ServeHTTP(rec, r)
+		s.metrics.answered(r.Method, chi.RouteContext(r.Context()).RoutePattern(), rec.status, time.Since(start))
 
 		level := slog.LevelInfo
 		if rec.status >= http.StatusInternalServerError {

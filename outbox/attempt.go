@@ -71,11 +71,11 @@ INSERT INTO outbox.attempts (
 SELECT i.email_id, i.number, i.provider, i.provider_key, i.worker, i.began_at, now() + i.budget, i.payload_sha256,
     b.possible_duplicate
 FROM input i JOIN begun b ON b.id = i.email_id
-RETURNING email_id`
+RETURNING email_id, possible_duplicate`
 
-// begin records attempts and returns which of the emails were begun. It is one
-// statement and so one transaction.
-func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (map[uuid.UUID]bool, error) {
+// begin records attempts and returns which of the emails were begun, and how
+// many of them may arrive twice by it. It is one statement and so one transaction.
+func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (begun map[uuid.UUID]bool, duplicates int, err error) {
 	n := len(batch)
 	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
 	workers, dates, budgets, hashes := make([]string, n), make([]time.Time, n), make([]time.Duration, n), make([][]byte, n)
@@ -91,9 +91,22 @@ func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (map[uuid
 	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes,
 		recipients, inClear, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed)
 	if err != nil {
-		return nil, fmt.Errorf("begin attempt: %w", err)
+		return nil, 0, fmt.Errorf("begin attempt: %w", err)
 	}
-	return collectIDs(rows, "begin attempt")
+	begun = make(map[uuid.UUID]bool, n)
+	var id uuid.UUID
+	var duplicate bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &duplicate}, func() error {
+		begun[id] = true
+		if duplicate {
+			duplicates++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("begin attempt: %w", err)
+	}
+	return begun, duplicates, nil
 }
 
 // sqlIsBegun asks whether an attempt is recorded and open, for when the reply

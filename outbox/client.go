@@ -64,6 +64,9 @@ type Config struct {
 	// Workers need all keys that something is sealed under.
 	Keys *KeyRing
 
+	// Metrics counts submissions and events. Nil: nothing is counted.
+	Metrics *Metrics
+
 	// Logger receives what has no caller to return to. Nil: nothing is logged.
 	Logger *slog.Logger
 }

@@ -67,7 +67,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	if cfg.Workers == nil {
 		cfg.Workers = river.NewWorkers()
 	}
-	client, err := NewClient(d.pool, Config{Logger: d.log, SuppressOn: d.cfg.SuppressOn, Keys: d.cfg.Keys})
+	client, err := NewClient(d.pool, Config{Logger: d.log, SuppressOn: d.cfg.SuppressOn, Keys: d.cfg.Keys, Metrics: d.cfg.Metrics})
 	if err != nil {
 		return err
 	}
@@ -274,6 +274,7 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 	receipt, err := send(sendCtx)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
+	d.cfg.Metrics.answered(a.provider.Name(), e.stage, time.Since(started))
 	if err := d.finish(ctx, e); err != nil {
 		return 0, err
 	}
@@ -321,8 +322,9 @@ func definite(err error) error {
 // begin commits the attempt. If the reply is lost it finds out whether the
 // attempt was recorded, since an attempt that stays open is a doubt.
 func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
-	begun, err := begin(ctx, d.pool, []beginning{b})
+	begun, duplicates, err := begin(ctx, d.pool, []beginning{b})
 	if err == nil {
+		d.cfg.Metrics.mayDuplicate(duplicates)
 		return begun[b.email], nil
 	}
 	var found bool
@@ -340,6 +342,9 @@ func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 func (d *deliverer) finish(ctx context.Context, e ending) error {
 	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		finished, err := finish(ctx, d.pool, []ending{e})
+		if finished[e.email] {
+			d.cfg.Metrics.finished(e)
+		}
 		if err == nil && !finished[e.email] && e.stage == StageAccepted {
 			// Taken over and closed meanwhile. That it was accepted is the
 			// truth all the same.

@@ -256,9 +256,11 @@ func (d *deliverer) waitOrDecide(ctx context.Context, e *delivery) (time.Duratio
 	case PolicyDrop:
 		status, reason = StatusFailed, reasonUnknown
 	}
-	if _, err := d.pool.Exec(ctx, sqlGiveUpOn, e.ID, e.open.Number, e.open.Worker, string(status), reason); err != nil {
+	tag, err := d.pool.Exec(ctx, sqlGiveUpOn, e.ID, e.open.Number, e.open.Worker, string(status), reason)
+	if err != nil {
 		return 0, fmt.Errorf("apply policy %s: %w", policy, err)
 	}
+	d.cfg.Metrics.settled(EvidencePolicy, int(tag.RowsAffected()))
 	d.log.WarnContext(ctx, "doubt ended by policy", "email", e.ID, "attempt", e.open.Number, "policy", policy)
 	if status == StatusFailed {
 		return 0, nil
@@ -297,10 +299,11 @@ WHERE e.id = s.email_id AND (e.ended_at IS NULL OR e.status = 'failed')`
 
 // settle records that an attempt was accepted after all.
 func (d *deliverer) settle(ctx context.Context, e ending) error {
-	_, err := d.pool.Exec(ctx, sqlSettle, e.email, e.number, e.key, string(e.evidence), e.providerMessageID)
+	tag, err := d.pool.Exec(ctx, sqlSettle, e.email, e.number, e.key, string(e.evidence), e.providerMessageID)
 	if err != nil {
 		return fmt.Errorf("settle attempt: %w", err)
 	}
+	d.cfg.Metrics.settled(e.evidence, int(tag.RowsAffected()))
 	return nil
 }
 

@@ -43,7 +43,8 @@ const (
 // [ErrSubmissionInProgress], [ErrQueueQuota], [ErrOrgPaused], [ErrOutcomeUnknown], or
 // say that the database could not be used. After every error but the first two,
 // repeating the call with the same key is safe and is what the caller should do.
-func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
+func (c *Client) Enqueue(ctx context.Context, s Submission) (receipt Receipt, err error) {
+	defer func() { c.cfg.Metrics.submitted(s, receipt.Replayed, err) }()
 	p, err := c.prepare(s)
 	if err != nil {
 		return Receipt{}, err
@@ -70,7 +71,8 @@ func (c *Client) Enqueue(ctx context.Context, s Submission) (Receipt, error) {
 // again. After an error from the database the transaction is aborted, as after
 // any failed statement; use a savepoint to go on. While another transaction
 // holds the same key, the call waits for it, as long as lock_timeout allows.
-func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (Receipt, error) {
+func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (receipt Receipt, err error) {
+	defer func() { c.cfg.Metrics.submitted(s, receipt.Replayed, err) }()
 	p, err := c.prepare(s)
 	if err != nil {
 		return Receipt{}, err
@@ -86,7 +88,8 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (Receip
 // the order of the submissions. After an error, which names the submission by
 // its index where it is about one, none of them is stored, and the transaction
 // can go on: they are in a savepoint. [Client.EnqueueTx] says more.
-func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Submission) ([]Receipt, error) {
+func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Submission) (receipts []Receipt, err error) {
+	defer func() { c.cfg.Metrics.submittedMany(submissions, receipts, err) }()
 	batch := make([]*pending, len(submissions))
 	for i, s := range submissions {
 		var err error
@@ -94,8 +97,8 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Sub
 			return nil, fmt.Errorf("submission %d: %w", i, err)
 		}
 	}
-	receipts := make([]Receipt, len(batch))
-	err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+	receipts = make([]Receipt, len(batch))
+	err = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
 		if err := c.enqueueTx(ctx, savepoint, batch); err != nil {
 			return err
 		}

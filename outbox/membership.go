@@ -85,7 +85,9 @@ func (w *Worker) newSweeper() (*sweeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sweeper{pool: w.pool, log: w.log, jobs: client, jobBudget: w.deliverer.Timeout(nil)}, nil
+	return &sweeper{
+		pool: w.pool, log: w.log, jobs: client, jobBudget: w.deliverer.Timeout(nil), metrics: w.deliverer.cfg.Metrics,
+	}, nil
 }
 
 // sweep sweeps until the session is lost or closed.

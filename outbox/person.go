@@ -55,10 +55,14 @@ func (c *Client) Resolve(ctx context.Context, org, id uuid.UUID, outcome Outcome
 	if outcome != OutcomeAccepted && outcome != OutcomeNotAccepted {
 		return &ValidationError{Fields: []FieldError{{Field: "outcome", Message: "must be accepted or not_accepted"}}}
 	}
-	return c.intervene(ctx, org, id, intervention{
+	err := c.intervene(ctx, org, id, intervention{
 		sql: sqlResolve, args: []any{string(outcome)}, refusal: ErrNotUnknown,
 		event: "resolved", detail: string(outcome) + " by " + who, needsJob: outcome == OutcomeNotAccepted,
 	})
+	if err == nil {
+		c.cfg.Metrics.settled(EvidencePerson, 1)
+	}
+	return err
 }
 
 const sqlRetry = `

@@ -26,6 +26,8 @@ type Recorded struct {
 	Known int
 	// Stray belong to no attempt that is known, and are kept aside.
 	Stray int
+	// Settled are attempts in doubt that they settled.
+	Settled int
 }
 
 // RecordEvents stores what a provider reports, and what follows from it, in one
@@ -48,6 +50,8 @@ func (c *Client) RecordEvents(ctx context.Context, provider string, events []pro
 	if err != nil {
 		return Recorded{}, fmt.Errorf("record events of %s: %w", provider, err)
 	}
+	c.cfg.Metrics.received(provider, events)
+	c.cfg.Metrics.settled(EvidenceWebhook, recorded.Settled)
 	return recorded, nil
 }
 
@@ -79,10 +83,11 @@ func (b eventBatch) record(ctx context.Context, tx pgx.Tx) (Recorded, error) {
 	if err := b.insertStray(ctx, tx, attempts); err != nil {
 		return Recorded{}, err
 	}
-	if err := b.settle(ctx, tx, attempts); err != nil {
+	settled, err := b.settle(ctx, tx, attempts)
+	if err != nil {
 		return Recorded{}, err
 	}
-	recorded := Recorded{New: len(fresh), Known: len(attempts) - len(fresh), Stray: len(b.events) - len(attempts)}
+	recorded := Recorded{New: len(fresh), Known: len(attempts) - len(fresh), Stray: len(b.events) - len(attempts), Settled: settled}
 	return recorded, b.suppress(ctx, tx, attempts, fresh)
 }
 
@@ -250,6 +255,7 @@ func rankOf(t providers.EventType) int16 {
 // sqlSettleByEvents ends the doubt about attempts that the provider reports
 // something of. One that its worker may still be sending is left to it. The locks
 // are taken as finish takes them: attempts, then emails, in the order of their ids.
+// It returns how many it settled.
 const sqlSettleByEvents = `
 WITH input AS (
     SELECT email_id, number, max(rank) AS rank
@@ -267,35 +273,38 @@ WITH input AS (
     FROM (SELECT id FROM outbox.emails WHERE id IN (SELECT email_id FROM input) ORDER BY id FOR NO KEY UPDATE) e
     JOIN input i ON i.email_id = e.id
     GROUP BY e.id
+), changed AS (
+    UPDATE outbox.emails e
+    SET reported = greatest(e.reported, l.rank),
+        status = CASE
+            WHEN e.status IN ('sent', 'delivered', 'bounced', 'complained') OR ` + settledByEventSQL + `
+            THEN (ARRAY['sent', 'delivered', 'bounced', 'complained'])[greatest(e.reported, l.rank)] ELSE e.status END,
+        reason = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.reason END,
+        reason_detail = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.reason_detail END,
+        next_attempt_at = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.next_attempt_at END,
+        ended_at = CASE WHEN ` + settledByEventSQL + ` THEN now() ELSE e.ended_at END
+    FROM locked l
+    WHERE e.id = l.id AND (e.reported < l.rank OR ` + settledByEventSQL + `)
 )
-UPDATE outbox.emails e
-SET reported = greatest(e.reported, l.rank),
-    status = CASE
-        WHEN e.status IN ('sent', 'delivered', 'bounced', 'complained') OR ` + settledByEventSQL + `
-        THEN (ARRAY['sent', 'delivered', 'bounced', 'complained'])[greatest(e.reported, l.rank)] ELSE e.status END,
-    reason = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.reason END,
-    reason_detail = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.reason_detail END,
-    next_attempt_at = CASE WHEN ` + settledByEventSQL + ` THEN NULL ELSE e.next_attempt_at END,
-    ended_at = CASE WHEN ` + settledByEventSQL + ` THEN now() ELSE e.ended_at END
-FROM locked l
-WHERE e.id = l.id AND (e.reported < l.rank OR ` + settledByEventSQL + `)`
+SELECT count(*) FROM settled`
 
 // settledByEventSQL is the condition that an event ends a doubt of the email,
 // also when policy has ended it before.
 const settledByEventSQL = `(l.settled AND (e.ended_at IS NULL OR e.status = 'failed'))`
 
-// settle does what follows for attempts that events are about.
-func (b eventBatch) settle(ctx context.Context, tx pgx.Tx, attempts map[int]attemptID) error {
+// settle does what follows for attempts that events are about. It returns how
+// many doubts that settled.
+func (b eventBatch) settle(ctx context.Context, tx pgx.Tx, attempts map[int]attemptID) (settled int, err error) {
 	if len(attempts) == 0 {
-		return nil
+		return 0, nil
 	}
 	var emails []uuid.UUID
 	var numbers, ranks []int16
 	for i, a := range attempts {
 		emails, numbers, ranks = append(emails, a.email), append(numbers, a.number), append(ranks, rankOf(b.events[i].Type))
 	}
-	_, err := tx.Exec(ctx, sqlSettleByEvents, emails, numbers, ranks)
-	return err
+	err = tx.QueryRow(ctx, sqlSettleByEvents, emails, numbers, ranks).Scan(&settled)
+	return settled, err
 }
 
 // sqlRecipientsOf reads who emails were sent to.

@@ -55,6 +55,7 @@ func (c *Client) AdoptStrayEvents(ctx context.Context) (adopted int, err error) 
 	if _, err := c.pool.Exec(ctx, sqlPurgeStray, purgeBatch); err != nil {
 		return 0, fmt.Errorf("purge stray events: %w", err)
 	}
+	var settled int
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		list, err := findStray(ctx, tx)
 		if err != nil || len(list) == 0 {
@@ -72,6 +73,7 @@ func (c *Client) AdoptStrayEvents(ctx context.Context) (adopted int, err error) 
 				return err
 			}
 			adopted += recorded.New
+			settled += recorded.Settled
 		}
 		_, err = tx.Exec(ctx, sqlDeleteStray, ids)
 		return err
@@ -79,6 +81,7 @@ func (c *Client) AdoptStrayEvents(ctx context.Context) (adopted int, err error) 
 	if err != nil {
 		return 0, fmt.Errorf("adopt stray events: %w", err)
 	}
+	c.cfg.Metrics.settled(EvidenceWebhook, settled)
 	return adopted, nil
 }
 

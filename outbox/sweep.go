@@ -34,12 +34,15 @@ type sweeper struct {
 	// jobBudget is longer than any delivery takes.
 	jobBudget time.Duration
 	// jobs inserts jobs for forgotten emails.
-	jobs *Client
+	jobs    *Client
+	metrics *Metrics
 
-	// suspects were seen without a lock in the pass before. All locks vanish
-	// at once when Postgres restarts, and their owners need a moment to be
-	// back.
-	suspects map[string]bool
+	// suspects were seen without a lock in the pass before, and may have died
+	// since the time beside them. All locks vanish at once when Postgres
+	// restarts, and their owners need a moment to be back.
+	suspects map[string]time.Time
+	// lookedAt is when the pass before looked for locks; zero: there was none.
+	lookedAt time.Time
 	// cursor is how far the search for forgotten emails has come.
 	cursor uuid.UUID
 }
@@ -94,18 +97,28 @@ func (s *sweeper) recoverDead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find owners of jobs: %w", err)
 	}
-	suspects := map[string]bool{}
+	suspects, now := map[string]time.Time{}, time.Now()
 	for _, o := range owners {
 		dead, err := s.recoverFrom(ctx, o)
 		if err != nil {
 			return err
 		}
 		if dead {
-			suspects[o.ID] = true
+			suspects[o.ID] = s.aliveAt(o.ID)
 		}
 	}
-	s.suspects = suspects
+	s.suspects, s.lookedAt = suspects, now
 	return nil
+}
+
+// aliveAt is when this sweep has last seen that a dead worker was not: in the
+// pass before the one that made it a suspect. Zero: it was dead before this
+// sweep began.
+func (s *sweeper) aliveAt(worker string) time.Time {
+	if since, suspected := s.suspects[worker]; suspected {
+		return since
+	}
+	return s.lookedAt
 }
 
 const sqlTryWorkerLock = `SELECT pg_try_advisory_xact_lock($1, $2)`
@@ -114,18 +127,21 @@ const sqlTryWorkerLock = `SELECT pg_try_advisory_xact_lock($1, $2)`
 // it was dead in the pass before as well. The worker's lock, held until the
 // commit, is the proof of its death and bars its return.
 func (s *sweeper) recoverFrom(ctx context.Context, o owner) (dead bool, err error) {
+	var freed int
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, sqlTryWorkerLock, lockNamespace, o.LockKey).Scan(&dead); err != nil {
 			return err
 		}
-		if !dead || !s.suspects[o.ID] {
+		if _, suspected := s.suspects[o.ID]; !dead || !suspected {
 			return nil
 		}
-		return s.takeJobs(ctx, tx, o.ID)
+		freed, err = s.takeJobs(ctx, tx, o.ID)
+		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("recover jobs of %s: %w", o.ID, err)
 	}
+	s.metrics.recovered(recoveredFromDead, freed, since(s.suspects[o.ID]))
 	return dead, nil
 }
 
@@ -158,44 +174,53 @@ const (
 )
 
 // takeJobs frees what a dead worker held, its leadership of River included,
-// which would otherwise run out only after many seconds.
-func (s *sweeper) takeJobs(ctx context.Context, tx pgx.Tx, worker string) error {
+// which would otherwise run out only after many seconds. It returns how many.
+func (s *sweeper) takeJobs(ctx context.Context, tx pgx.Tx, worker string) (freed int, err error) {
 	rows, err := tx.Query(ctx, sqlJobsOf, worker)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.free(ctx, tx, ids, "worker "+worker+" is gone: its session with the database has ended"); err != nil {
-		return err
+	freed, err = s.free(ctx, tx, ids, "worker "+worker+" is gone: its session with the database has ended")
+	if err != nil {
+		return 0, err
 	}
 	tag, err := tx.Exec(ctx, sqlDropLeader, worker)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if tag.RowsAffected() > 0 {
 		if _, err := tx.Exec(ctx, sqlNotifyLeader, worker); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	_, err = tx.Exec(ctx, sqlEndWorker, worker)
-	return err
+	return freed, err
 }
 
-// free hands jobs back and wakes the workers.
-func (s *sweeper) free(ctx context.Context, tx pgx.Tx, ids []int64, reason string) error {
+// since is how long ago a time was; zero: it is not known.
+func since(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return time.Since(t)
+}
+
+// free hands jobs back and wakes the workers. It returns how many jobs it was.
+func (s *sweeper) free(ctx context.Context, tx pgx.Tx, ids []int64, reason string) (freed int, err error) {
 	if len(ids) == 0 {
-		return nil
+		return 0, nil
 	}
 	rows, err := tx.Query(ctx, sqlFreeJobs, ids, reason)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return err
+		return 0, err
 	}
 	woken := map[string]bool{}
 	for _, queue := range queues {
@@ -204,13 +229,13 @@ func (s *sweeper) free(ctx context.Context, tx pgx.Tx, ids []int64, reason strin
 		}
 		woken[queue] = true
 		if _, err := tx.Exec(ctx, sqlNotifyQueue, queue); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if len(queues) > 0 {
 		s.log.WarnContext(ctx, "recovered jobs", "count", len(queues), "reason", reason)
 	}
-	return nil
+	return len(queues), nil
 }
 
 // sqlOverdueJobs finds deliveries whose owner lives and has let its time pass,
@@ -231,6 +256,7 @@ WHERE j.state = 'running' AND j.kind = 'deliver_email' AND (
     OR j.state = 'running' AND j.kind = 'deliver_webhook' AND j.attempted_at < now() - $1::interval - $3::interval`
 
 func (s *sweeper) freeOverdue(ctx context.Context) error {
+	var freed int
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlOverdueJobs, attemptMargin, s.jobBudget, webhookJobTimeout)
 		if err != nil {
@@ -240,11 +266,13 @@ func (s *sweeper) freeOverdue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return s.free(ctx, tx, ids, "the delivery is past its deadline: its worker does not answer")
+		freed, err = s.free(ctx, tx, ids, "the delivery is past its deadline: its worker does not answer")
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("free overdue jobs: %w", err)
 	}
+	s.metrics.recovered(recoveredFromSlow, freed, 0)
 	return nil
 }
 
@@ -278,13 +306,14 @@ const orphanLock int32 = 0x6f726670
 // adoptOrphans looks at the next few emails that are not over and gives jobs
 // to those that have none.
 func (s *sweeper) adoptOrphans(ctx context.Context) error {
+	var orphans []emailRow
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var mine bool
 		if err := tx.QueryRow(ctx, sqlTryWorkerLock, orphanLock, 0).Scan(&mine); err != nil || !mine {
 			return err
 		}
-		orphans, err := s.findOrphans(ctx, tx)
-		if err != nil || len(orphans) == 0 {
+		var err error
+		if orphans, err = s.findOrphans(ctx, tx); err != nil || len(orphans) == 0 {
 			return err
 		}
 		s.log.WarnContext(ctx, "emails had no job and got one", "count", len(orphans))
@@ -293,6 +322,7 @@ func (s *sweeper) adoptOrphans(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("adopt forgotten emails: %w", err)
 	}
+	s.metrics.adopted(len(orphans))
 	return nil
 }
 

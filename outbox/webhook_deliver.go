@@ -72,12 +72,16 @@ type webhookDeliverer struct {
 	endpoints endpoints
 	client    *http.Client
 	timeout   time.Duration // of a request
+	metrics   *Metrics
 	places    endpointPlaces
 }
 
 func newWebhookDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *webhookDeliverer {
 	e := endpoints{private: cfg.AllowPrivateWebhooks}
-	return &webhookDeliverer{pool: pool, keys: cfg.Keys, log: cfg.Logger, endpoints: e, client: e.client(), timeout: webhookTimeout}
+	return &webhookDeliverer{
+		pool: pool, keys: cfg.Keys, log: cfg.Logger, endpoints: e, client: e.client(), timeout: webhookTimeout,
+		metrics: cfg.Metrics,
+	}
 }
 
 // webhookWorker is the River worker of one shift.
@@ -171,6 +175,7 @@ func (d *webhookDeliverer) deliver(ctx context.Context, id uuid.UUID) (time.Dura
 	if err != nil {
 		return 0, err
 	}
+	d.metrics.told(outcome)
 	d.logOutcome(ctx, m, outcome, time.Since(started))
 	return d.record(ctx, m, outcome)
 }

@@ -57,6 +57,8 @@ type WorkerConfig struct {
 	// Keys are as in [Config]. With them, the worker also seals what was stored in
 	// clear, before it sends it.
 	Keys *KeyRing
+	// Metrics counts attempts and recoveries. Nil: nothing is counted.
+	Metrics *Metrics
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:
@@ -104,6 +106,7 @@ func NewWorker(pool *pgxpool.Pool, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Metrics.expect(cfg.Providers)
 	return &Worker{pool: pool, deliverer: newDeliverer(pool, cfg), cfg: cfg, log: cfg.Logger}, nil
 }
 

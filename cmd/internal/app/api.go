@@ -36,10 +36,13 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	registry := newRegistry(pool)
+	outbox.RegisterState(registry, pool)
 	client, err := outbox.NewClient(pool, outbox.Config{
 		IdempotencyTTL: cfg.IdempotencyTTL.D(), Providers: cfg.judges(ctx, log), Logger: log,
 		PublicURL: cfg.PublicURL, SuppressOn: suppressOn, Keys: keys,
 		AllowPrivateWebhooks: cfg.WebhookAllowPrivate, MaxQueued: int(cfg.MaxQueued),
+		Metrics: outbox.NewMetrics(registry),
 	})
 	if err != nil {
 		return err
@@ -57,13 +60,14 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	server := api.New(api.Config{
 		Pool: pool, Outbox: client, Hooks: hooks, Ready: ready.check, Logger: log,
 		MaxBody: int64(cfg.MaxBody), KeyRate: api.Rate(cfg.KeyRate), OrgRate: api.Rate(cfg.OrgRate),
+		Metrics: api.NewMetrics(registry),
 	})
 	public, err := listen("api", cfg.Addr, server, log)
 	if err != nil {
 		return err
 	}
 	public.atMost(cfg.MaxConnections)
-	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, ui), log)
+	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, ui, metricsHandler(registry)), log)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,9 @@ import (
 )
 
 // opsHandler serves what operators and their tools need. All but the health
-// checks ask for the admin password, and are not there without one.
-func (c *Config) opsHandler(ready func(*http.Request) error, ui http.Handler) http.Handler {
+// checks and the metrics, which name nobody, ask for the admin password, and are
+// not there without one.
+func (c *Config) opsHandler(ready func(*http.Request) error, ui, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n"))
@@ -28,6 +29,7 @@ func (c *Config) opsHandler(ready func(*http.Request) error, ui http.Handler) ht
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})
+	mux.Handle("GET /metrics", metrics)
 	if c.AdminPassword == "" {
 		return mux
 	}

@@ -14,7 +14,7 @@ func opsRequest(t *testing.T, cfg Config, method, path string, change func(*http
 		change(req)
 	}
 	rec := httptest.NewRecorder()
-	cfg.opsHandler(func(*http.Request) error { return nil }, ui).ServeHTTP(rec, req)
+	cfg.opsHandler(func(*http.Request) error { return nil }, ui, ui).ServeHTTP(rec, req)
 	return rec
 }
 
@@ -38,6 +38,9 @@ func TestOpsPagesNeedThePassword(t *testing.T) {
 		want   int
 	}{
 		{"health is open", open, "GET", "/healthz", nil, 200},
+		{"metrics are open", open, "GET", "/metrics", nil, 200},
+		{"metrics without a password configured", closed, "GET", "/metrics", nil, 200},
+		{"metrics change nothing", open, "POST", "/metrics", nil, 405},
 		{"no password is configured", closed, "GET", "/riverui/", nil, 404},
 		{"no password is configured, an empty one is given", closed, "GET", "/riverui/", bad, 404},
 		{"no password is given", open, "GET", "/riverui/", nil, 401},

@@ -23,6 +23,8 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer pool.Close()
 
+	registry := newRegistry(pool)
+	workerConfig.Metrics = outbox.NewMetrics(registry)
 	worker, err := outbox.NewWorker(pool, workerConfig)
 	if err != nil {
 		return err
@@ -35,7 +37,7 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 		}
 		return ready.check(r)
 	}
-	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultWorkerOpsAddr), cfg.opsHandler(isReady, nil), log)
+	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultWorkerOpsAddr), cfg.opsHandler(isReady, nil, metricsHandler(registry)), log)
 	if err != nil {
 		return err
 	}
