@@ -17,9 +17,16 @@ func TestRequestsAreCountedByTheirPattern(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := api.New(api.Config{Metrics: api.NewMetrics(registry)})
 	for _, request := range [][2]string{
-		{"GET", "/healthz"}, {"GET", "/v1/healthz"},
-		{"GET", "/emails/1"}, {"GET", "/emails/2"}, {"DELETE", "/suppressions/jane@example.com"},
-		{"GET", "/secret-1"}, {"GET", "/secret-2"}, {"DELETE", "/emails"}, {"BREW", "/emails/1"}, {"BREWED", "/nowhere"},
+		{"GET", "/healthz"},
+		{"GET", "/v1/healthz"},
+		{"GET", "/emails/1"},
+		{"GET", "/emails/2"},
+		{"DELETE", "/suppressions/jane@example.com"},
+		{"GET", "/secret-1"},
+		{"GET", "/secret-2"},
+		{"DELETE", "/emails"},
+		{"BREW", "/emails/1"},
+		{"BREWED", "/nowhere"},
 	} {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), request[0], request[1], http.NoBody))
 	}

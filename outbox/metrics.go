@@ -30,7 +30,7 @@ type Metrics struct {
 // the start, so that the first increase of each is seen as one.
 var (
 	submissionOutcomes = []string{
-		"accepted", "replayed", "invalid", "key_reused", "in_progress", "unknown", "unavailable", "failed",
+		"accepted", "replayed", "invalid", "key_reused", "in_progress", "org_paused", "over_quota", "unknown", "unavailable", "failed",
 	}
 	attemptOutcomes = []string{"accepted", "rejected", "deferred", "unknown"}
 	doubtEvidence   = []Evidence{
@@ -135,6 +135,10 @@ func submissionOutcome(replayed bool, err error) string {
 		return "key_reused"
 	case errors.Is(err, ErrSubmissionInProgress):
 		return "in_progress"
+	case errors.Is(err, ErrOrgPaused):
+		return "org_paused"
+	case errors.Is(err, ErrQueueQuota):
+		return "over_quota"
 	case errors.Is(err, ErrOutcomeUnknown):
 		return "unknown"
 	case IsUnavailable(err):

@@ -25,7 +25,9 @@ const (
 // sqlState reads the state in one go, as rows of a metric, its labels and its
 // value. The emails come by the index of those that have not ended, the oldest
 // first, so what is stored beyond them costs nothing. An email that waits for a
-// later time is counted and has no age; one in doubt is as old as its doubt.
+// later time is counted and has no age; one in doubt is as old as its doubt. The
+// states of jobs are constants, each by itself: otherwise Postgres takes them for
+// common and reads the whole table.
 const sqlState = `
 WITH open AS (
     (SELECT id, status, priority, greatest(created_at, scheduled_at, next_attempt_at) AS due FROM outbox.emails
@@ -46,6 +48,14 @@ WITH open AS (
     FROM unnest(ARRAY['scheduled', 'queued', 'sending', 'unknown']) AS s (status)
         CROSS JOIN (VALUES (1::smallint, 'high'), (2::smallint, 'normal'), (3::smallint, 'low')) AS p (priority, name)
         LEFT JOIN emails e ON e.status = s.status AND e.priority = p.priority
+), jobs AS (
+    (SELECT queue, state FROM outbox.river_job WHERE state = 'available' AND queue = ANY ($3::text[]) LIMIT $1)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'pending' AND queue = ANY ($3::text[]) LIMIT $1)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'retryable' AND queue = ANY ($3::text[]) LIMIT $1)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'running' AND queue = ANY ($3::text[]) LIMIT $1)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'scheduled' AND queue = ANY ($3::text[]) LIMIT $1)
+), waiting AS (
+    SELECT queue, state, count(*) AS n FROM jobs GROUP BY queue, state
 )
 SELECT 'outboxd_emails', status, name, coalesce(n, 0)::float8 FROM grid
 UNION ALL
@@ -58,10 +68,10 @@ FROM outbox.workers w JOIN pg_locks l
     ON l.locktype = 'advisory' AND l.classid = $2::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
 WHERE w.ended_at IS NULL AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 UNION ALL
-SELECT 'outboxd_jobs', q.name, s.state::text, (
-    SELECT count(*) FROM (SELECT FROM outbox.river_job j WHERE j.state = s.state AND j.queue = q.name LIMIT $1) few)::float8
+SELECT 'outboxd_jobs', q.name, s.state::text, coalesce(j.n, 0)::float8
 FROM unnest($3::text[]) AS q (name)
     CROSS JOIN unnest(ARRAY['available', 'pending', 'retryable', 'running', 'scheduled']::outbox.river_job_state[]) AS s (state)
+    LEFT JOIN waiting j ON j.queue = q.name AND j.state = s.state
 UNION ALL
 SELECT 'outboxd_webhooks_failing', '', '', count(*)::float8
 FROM outbox.webhooks WHERE status = 'enabled' AND failing_since IS NOT NULL`
@@ -87,8 +97,7 @@ type stateCollector struct {
 
 // RegisterState shows the state of the deployment whenever it is scraped: what
 // waits and for how long, the providers, the live workers. It is the same
-// wherever it is asked for, so one process shows it: the API. The pool is that
-// of a role that sees all orgs.
+// wherever it is asked for, so one process shows it: the API.
 func RegisterState(registerer prometheus.Registerer, pool *pgxpool.Pool) {
 	registerer.MustRegister(newStateCollector(pool))
 }
@@ -106,7 +115,7 @@ func newStateCollector(pool *pgxpool.Pool) *stateCollector {
 		"Age of the oldest email since it was due, for status unknown since it is in doubt; 0: none is due.", "status", "priority")
 	c.describe("outboxd_provider_in_order", "1: emails are handed over to the provider; 0: it is taken out.", "provider")
 	c.describe("outboxd_workers_alive", "Workers whose liveness session stands.")
-	c.describe("outboxd_jobs", "Jobs that have not ended, in the queues of outboxd. At most 100000 of each are counted.", "queue", "state")
+	c.describe("outboxd_jobs", "Jobs that have not ended, in the queues of outboxd. At most 100000 of each state are counted.", "queue", "state")
 	c.describe("outboxd_webhooks_failing", "Enabled webhooks of orgs whose last request failed.")
 	return c
 }
@@ -152,17 +161,23 @@ func (c *stateCollector) current() []prometheus.Metric {
 }
 
 func (c *stateCollector) read(ctx context.Context) ([]prometheus.Metric, error) {
-	rows, err := c.pool.Query(ctx, sqlState, stateLimit, lockNamespace, ownQueues)
+	var shown []prometheus.Metric
+	err := AcrossOrgs(c.pool).Query(ctx, func(rows pgx.Rows) (err error) {
+		shown, err = pgx.CollectRows(rows, c.metricOf)
+		return err
+	}, sqlState, stateLimit, lockNamespace, ownQueues)
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (prometheus.Metric, error) {
-		var name string
-		var labels [2]string
-		var value float64
-		if err := row.Scan(&name, &labels[0], &labels[1], &value); err != nil {
-			return nil, err
-		}
-		return prometheus.NewConstMetric(c.descs[name], prometheus.GaugeValue, value, labels[:c.labels[name]]...)
-	})
+	return shown, nil
+}
+
+func (c *stateCollector) metricOf(row pgx.CollectableRow) (prometheus.Metric, error) {
+	var name string
+	var labels [2]string
+	var value float64
+	if err := row.Scan(&name, &labels[0], &labels[1], &value); err != nil {
+		return nil, err
+	}
+	return prometheus.NewConstMetric(c.descs[name], prometheus.GaugeValue, value, labels[:c.labels[name]]...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outboxd/outboxd/internal/testdb"
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers"
 	"github.com/outboxd/outboxd/providers/providertest"
@@ -148,6 +149,10 @@ func TestMetricsCountWhatIsDecided(t *testing.T) {
 		{"invalid", func(c *counted) func() {
 			return func() { _ = c.submit("k", func(s *outbox.Submission) { s.Messages[0].From = "" }) }
 		}, map[string]float64{"submissions_total{outcome=invalid}": 1}},
+		{"paused org", func(c *counted) func() {
+			c.exec("INSERT INTO outbox.orgs (id, name, paused_at) VALUES ($1, 'acme', now())", c.org)
+			return func() { _ = c.submit("k", nil) }
+		}, map[string]float64{"submissions_total{outcome=org_paused}": 1}},
 		{"the database is away", func(c *counted) func() {
 			return func() {
 				ctx, cancel := context.WithCancel(context.Background())
@@ -264,8 +269,7 @@ func TestMetricsCountWhatIsDecided(t *testing.T) {
 	}
 }
 
-// Without metrics nothing is counted and nothing breaks; a name is registered
-// once.
+// A name is registered once, so that two clients never count into one unnoticed.
 func TestMetricsAreRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -325,6 +329,19 @@ func TestStateIsWhatTheDatabaseHas(t *testing.T) {
 	near("oldest_email_seconds{priority=normal,status=queued}", 3600)
 	near("oldest_email_seconds{priority=normal,status=unknown}", 600)
 	near("oldest_email_seconds{priority=low,status=sending}", 3*3600)
+}
+
+// The API's connections see no org's rows unless they are told to.
+func TestStateIsOfAllOrgs(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.enqueue()
+	d.org = uuid.New()
+	d.enqueue()
+	d.pool = testdb.Reopen(t, d.pool, outbox.OrgSetting, outbox.NoOrg)
+	if n := figures(t, d.stateFigures(0))["emails{priority=normal,status=queued}"]; n != 2 {
+		t.Errorf("%v emails are queued, want 2", n)
+	}
 }
 
 // Several scrapers cost no more than one.
