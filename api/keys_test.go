@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/internal/testdb"
@@ -112,21 +112,17 @@ func TestSlowReadOfAKeyDoesNotLiveLonger(t *testing.T) {
 	t.Parallel()
 	s := newService(t, api.Org{}, api.Key{})
 	p := s.newProcess()
-	conn, err := pgx.Connect(t.Context(), s.pool.Config().ConnString())
+	tx, err := s.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	if _, err := tx.Exec(t.Context(), "LOCK TABLE outbox.api_keys"); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan answer)
 	go func() { answered <- p.ask() }()
-	awaitLookup(t, conn)
+	await(t, s.pool, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox.api_keys'::regclass`, 1)
 	p.pass(api.KeyFreshness - time.Second)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -143,21 +139,20 @@ func TestSlowReadOfAKeyDoesNotLiveLonger(t *testing.T) {
 	}
 }
 
-// awaitLookup waits until a read of a key waits for a lock.
-func awaitLookup(t *testing.T, conn *pgx.Conn) {
+// await waits until a query counts so many.
+func await(t *testing.T, pool *pgxpool.Pool, sql string, want int) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(time.Minute)
-	for waiting := 0; waiting == 0; {
-		const sql = `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox.api_keys'::regclass`
-		if err := conn.QueryRow(t.Context(), sql).Scan(&waiting); err != nil {
+	for n := 0; n < want; {
+		if err := pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatal("no lookup waits")
+			t.Fatalf("%d are counted, want %d: %s", n, want, sql)
 		}
 	}
 }
@@ -352,22 +347,53 @@ func TestRotateKeyRefusals(t *testing.T) {
 		t.Errorf("revoke: %v", err)
 	}
 
+	if n := rotateAtOnce(t, s, racing, 5); n != 1 {
+		t.Errorf("%d of 5 rotations at once, want 1", n)
+	}
+	refused("has been rotated", racing, time.Hour)
+}
+
+// rotateAtOnce rotates a key several times, all of which meet at its row, and
+// returns how many succeed.
+func rotateAtOnce(t *testing.T, s *service, id string, times int) int32 {
+	t.Helper()
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM outbox.api_keys WHERE id = $1 FOR UPDATE", id); err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	var rotated atomic.Int32
-	for range 5 {
+	for range times {
 		wg.Go(func() {
-			if _, err := api.RotateKey(ctx, s.pool, racing, time.Hour); err == nil {
+			if _, err := api.RotateKey(t.Context(), s.pool, id, time.Hour); err == nil {
 				rotated.Add(1)
 			} else if !strings.Contains(err.Error(), "has been rotated") {
 				t.Error(err)
 			}
 		})
 	}
-	wg.Wait()
-	if n := rotated.Load(); n != 1 {
-		t.Errorf("%d of 5 rotations at once, want 1", n)
+	const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+	await(t, s.pool, waiting, times)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	refused("has been rotated", racing, time.Hour)
+	wg.Wait()
+	return rotated.Load()
+}
+
+// A key whose own time ends before the overlap does not get more of it.
+func TestRotationDoesNotProlongAKey(t *testing.T) {
+	t.Parallel()
+	expires := time.Now().Add(time.Hour).Truncate(time.Second)
+	s := newService(t, api.Org{}, api.Key{ExpiresAt: expires})
+	rotated, err := api.RotateKey(t.Context(), s.pool, idOf(s.token), 24*time.Hour)
+	if err != nil || !rotated.Until.Equal(expires) {
+		t.Errorf("it works until %v, want %v: %v", rotated.Until, expires, err)
+	}
 }
 
 // A key that is not known says whether it looks mistyped, whoever knows its id.
