@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,33 @@ func TestMetricsCountWhatIsDecided(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestMetricsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	for outcome, answer := range map[string]http.HandlerFunc{
+		"delivered": status(http.StatusOK), "refused": status(http.StatusNotFound), "unreachable": hangUp,
+	} {
+		d := newTelling(t)
+		registry := prometheus.NewRegistry()
+		var err error
+		d.deliverer, err = outbox.NewDeliverer(d.pool, outbox.WorkerConfig{
+			Providers: []providers.Provider{newSendGrid(t, d.provider.URL())}, AllowPrivateWebhooks: true,
+			Metrics: outbox.NewMetrics(registry),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := d.webhook(newReceiver(t, answer).server.URL)
+		d.sent()
+		d.tell(d.message(w).ID)
+		for name, n := range figures(t, registry) {
+			is := name == "webhook_attempts_total{outcome="+outcome+"}"
+			if strings.HasPrefix(name, "webhook_attempts_total") && (n == 1) != is {
+				t.Errorf("%s: %s is %v", outcome, name, n)
+			}
+		}
 	}
 }
 
