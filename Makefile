@@ -45,7 +45,7 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 # test cache, which does not see another server behind DATABASE_URL.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
 GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run $(RACE) ./internal/localpg/run -- \
-	go test $(RACE) -vet=off -count=1 -timeout 12m $(TESTFLAGS) $(PKGS)
+	go test $(RACE) -vet=off -count=1 -timeout 14m $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.
 .PHONY: ci-complete

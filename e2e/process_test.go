@@ -24,7 +24,7 @@ var patience = func() time.Duration {
 	if os.Getenv(longEnv) != "" {
 		return 5 * time.Minute
 	}
-	return time.Minute
+	return 3 * time.Minute
 }()
 
 // installation is a migrated database with an org and an API key.
