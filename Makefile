@@ -83,7 +83,7 @@ providers: need-go ## the conformance suite of all adapters, into docs/providers
 # Each finding is kept as a seed in testdata/fuzz of its package, where make test
 # runs it too.
 FUZZTIME  ?= 30s
-FUZZFLAGS ?= -parallel 2
+FUZZFLAGS ?= -parallel 2 -fuzzminimizetime 2s
 
 .PHONY: fuzz
 fuzz: need-go ## all fuzzers, one after the other, FUZZTIME=30s each
