@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/outboxd/outboxd/internal/localpg"
 	"github.com/outboxd/outboxd/providers/providertest"
 )
@@ -29,10 +27,10 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	p.replica = startDurable(t, replicaData)
-	p.exec(p.primary.SuperuserURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
-	p.exec(p.primary.SuperuserURL(), "SELECT pg_reload_conf()")
+	p.above(p.primary).exec("ALTER SYSTEM SET synchronous_standby_names = '*'")
+	p.above(p.primary).exec("SELECT pg_reload_conf()")
 	eventually(t, "the replica follows, and commits wait for it", func() bool {
-		return p.ask(p.primary.SuperuserURL(), "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+		return p.above(p.primary).count("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
 	})
 	return p
 }
@@ -74,35 +72,12 @@ func (p *replicated) failOver() {
 	if err := p.primary.Kill(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.exec(p.replica.SuperuserURL(), "SELECT pg_promote()")
+	p.above(p.replica).exec("SELECT pg_promote()")
 }
 
-func (p *replicated) exec(url, sql string) {
-	p.t.Helper()
-	conn := p.connect(url)
-	defer func() { _ = conn.Close(p.t.Context()) }()
-	if _, err := conn.Exec(p.t.Context(), sql); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *replicated) ask(url, sql string) (yes bool) {
-	p.t.Helper()
-	conn := p.connect(url)
-	defer func() { _ = conn.Close(p.t.Context()) }()
-	if err := conn.QueryRow(p.t.Context(), sql).Scan(&yes); err != nil {
-		p.t.Fatal(err)
-	}
-	return yes
-}
-
-func (p *replicated) connect(url string) *pgx.Conn {
-	p.t.Helper()
-	conn, err := pgx.Connect(p.t.Context(), url)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return conn
+// above is one of the servers as its superuser sees it.
+func (p *replicated) above(server *localpg.Server) *installation {
+	return &installation{t: p.t, databaseURL: server.SuperuserURL()}
 }
 
 // The primary gets SIGKILL under load and its synchronous replica is promoted.

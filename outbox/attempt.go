@@ -34,10 +34,10 @@ type beginning struct {
 // still have the number of attempts that the worker read, and be waiting, so
 // of two workers with the same job exactly one begins. The email leaves its
 // waiting status in the same statement, so a cancel either comes first or
-// comes too late. So does a suppression, and a pause of the org. An attempt that follows one whose outcome
-// stayed unknown may make the email arrive twice, and says so. Who is left out is
-// kept with the beginning: a replay renders the same, whoever is suppressed by
-// then.
+// comes too late. So does a suppression, and a pause of the org. An attempt that
+// follows one whose outcome stayed unknown may make the email arrive twice, and says
+// so. Who is left out is kept with the beginning: a replay renders the same, whoever
+// is suppressed by then.
 const sqlBegin = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],

@@ -48,11 +48,7 @@ func JobKinds() []string {
 func Queues() []string { return []string{Queue, WebhookQueue, maintenanceQueue} }
 
 // sqlCountAlive counts workers by their locks.
-const sqlCountAlive = `
-SELECT count(DISTINCT l.pid) FROM outbox.workers w JOIN pg_locks l
-    ON l.locktype = 'advisory' AND l.classid = $1::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
-WHERE w.ended_at IS NULL AND l.granted
-    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+const sqlCountAlive = `SELECT count(DISTINCT l.pid) FROM ` + aliveSQL + ` WHERE w.ended_at IS NULL`
 
 // CountWorkers returns how many workers are alive.
 func CountWorkers(ctx context.Context, pool *pgxpool.Pool) (n int, err error) {

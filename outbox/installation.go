@@ -228,16 +228,11 @@ func (w *Worker) compare(ctx context.Context, tx pgx.Tx, s *session) (*Installat
 	return in, err
 }
 
-const sqlOthersAlive = `
-SELECT EXISTS (
-    SELECT FROM outbox.workers w JOIN pg_locks l
-        ON l.locktype = 'advisory' AND l.classid = $2::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
-    WHERE w.id <> $1 AND w.ended_at IS NULL AND l.granted
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
+const sqlOthersAlive = `SELECT EXISTS (SELECT FROM ` + aliveSQL + ` WHERE w.id <> $2 AND w.ended_at IS NULL)`
 
 func (w *Worker) checkAlone(ctx context.Context, tx pgx.Tx, s *session, renamed string) error {
 	var others bool
-	if err := tx.QueryRow(ctx, sqlOthersAlive, s.id, lockNamespace).Scan(&others); err != nil || !others {
+	if err := tx.QueryRow(ctx, sqlOthersAlive, lockNamespace, s.id).Scan(&others); err != nil || !others {
 		return err
 	}
 	return errors.New("workers are at work on this database, and " + renamed +

@@ -238,18 +238,18 @@ func (s *session) close(ctx context.Context) {
 	_ = s.conn.Close(ctx)
 }
 
-// sqlIsAlive looks at the lock without touching it.
-const sqlIsAlive = `
-SELECT EXISTS (
-    SELECT FROM outbox.workers w JOIN pg_locks l
-        ON l.locktype = 'advisory' AND l.classid = $2::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
-    WHERE w.id = $1 AND l.granted
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
+// aliveSQL are workers w with the lock l that shows that they are alive; $1 is
+// [lockNamespace]. The lock is looked at without touching it.
+const aliveSQL = `outbox.workers w JOIN pg_locks l
+    ON l.locktype = 'advisory' AND l.classid = $1::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
+    AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+const sqlIsAlive = `SELECT EXISTS (SELECT FROM ` + aliveSQL + ` WHERE w.id = $2)`
 
 // isAlive reports whether the session of a worker stands.
 func isAlive(ctx context.Context, pool *pgxpool.Pool, worker string) (bool, error) {
 	var alive bool
-	if err := pool.QueryRow(ctx, sqlIsAlive, worker, lockNamespace).Scan(&alive); err != nil {
+	if err := pool.QueryRow(ctx, sqlIsAlive, lockNamespace, worker).Scan(&alive); err != nil {
 		return false, fmt.Errorf("look for worker: %w", err)
 	}
 	return alive, nil

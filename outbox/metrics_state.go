@@ -27,14 +27,15 @@ const (
 // first, so what is stored beyond them costs nothing. An email that waits for a
 // later time is counted and has no age; one in doubt is as old as its doubt. The
 // states of jobs are constants, each by itself: otherwise Postgres takes them for
-// common and reads the whole table.
+// common and reads the whole table. An application that shares River with outboxd has
+// queues of its own, which are its to count.
 const sqlState = `
 WITH open AS (
     (SELECT id, status, priority, greatest(created_at, scheduled_at, next_attempt_at) AS due FROM outbox.emails
-    WHERE ended_at IS NULL AND status <> 'scheduled' ORDER BY id LIMIT $1)
+    WHERE ended_at IS NULL AND status <> 'scheduled' ORDER BY id LIMIT $2)
     UNION ALL
     (SELECT id, status, priority, greatest(created_at, scheduled_at, next_attempt_at) FROM outbox.emails
-    WHERE ended_at IS NULL AND status = 'scheduled' ORDER BY id LIMIT $1)
+    WHERE ended_at IS NULL AND status = 'scheduled' ORDER BY id LIMIT $2)
 ), aged AS (
     SELECT o.status, o.priority,
         CASE WHEN o.status = 'unknown' THEN (
@@ -49,11 +50,11 @@ WITH open AS (
         CROSS JOIN (VALUES (1::smallint, 'high'), (2::smallint, 'normal'), (3::smallint, 'low')) AS p (priority, name)
         LEFT JOIN emails e ON e.status = s.status AND e.priority = p.priority
 ), jobs AS (
-    (SELECT queue, state FROM outbox.river_job WHERE state = 'available' AND queue = ANY ($3::text[]) LIMIT $1)
-    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'pending' AND queue = ANY ($3::text[]) LIMIT $1)
-    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'retryable' AND queue = ANY ($3::text[]) LIMIT $1)
-    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'running' AND queue = ANY ($3::text[]) LIMIT $1)
-    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'scheduled' AND queue = ANY ($3::text[]) LIMIT $1)
+    (SELECT queue, state FROM outbox.river_job WHERE state = 'available' AND queue = ANY ($3::text[]) LIMIT $2)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'pending' AND queue = ANY ($3::text[]) LIMIT $2)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'retryable' AND queue = ANY ($3::text[]) LIMIT $2)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'running' AND queue = ANY ($3::text[]) LIMIT $2)
+    UNION ALL (SELECT queue, state FROM outbox.river_job WHERE state = 'scheduled' AND queue = ANY ($3::text[]) LIMIT $2)
 ), waiting AS (
     SELECT queue, state, count(*) AS n FROM jobs GROUP BY queue, state
 )
@@ -64,9 +65,8 @@ UNION ALL
 SELECT 'outboxd_provider_in_order', name, '', (reason IS NULL)::integer::float8 FROM outbox.providers
 UNION ALL
 SELECT 'outboxd_workers_alive', '', '', count(DISTINCT w.id)::float8
-FROM outbox.workers w JOIN pg_locks l
-    ON l.locktype = 'advisory' AND l.classid = $2::integer::oid AND l.objid = w.lock_key::oid AND l.objsubid = 2
-WHERE w.ended_at IS NULL AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+FROM ` + aliveSQL + `
+WHERE w.ended_at IS NULL
 UNION ALL
 SELECT 'outboxd_jobs', q.name, s.state::text, coalesce(j.n, 0)::float8
 FROM unnest($3::text[]) AS q (name)
@@ -75,10 +75,6 @@ FROM unnest($3::text[]) AS q (name)
 UNION ALL
 SELECT 'outboxd_webhooks_failing', '', '', count(*)::float8
 FROM outbox.webhooks WHERE status = 'enabled' AND failing_since IS NOT NULL`
-
-// ownQueues are the queues whose jobs are counted. An application that shares
-// River with outboxd has others, which are its own to count.
-var ownQueues = []string{Queue, WebhookQueue, maintenanceQueue}
 
 // stateCollector shows what is a state and not an event, as the database has it.
 type stateCollector struct {
@@ -165,7 +161,7 @@ func (c *stateCollector) read(ctx context.Context) ([]prometheus.Metric, error) 
 	err := AcrossOrgs(c.pool).Query(ctx, func(rows pgx.Rows) (err error) {
 		shown, err = pgx.CollectRows(rows, c.metricOf)
 		return err
-	}, sqlState, stateLimit, lockNamespace, ownQueues)
+	}, sqlState, lockNamespace, stateLimit, Queues())
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // A paused org sends nothing: no attempt begins, and none is sent again, from the
-// commit of the pause on; what has begun by then may still leave. Its emails wait without an attempt, or expire, and submissions are refused
-// unless they are replays. A deleted org ends, see org_delete.go.
+// commit of the pause on; what has begun by then may still leave. Its emails wait
+// without an attempt, or expire, and submissions are refused unless they are replays.
+// A deleted org ends, see org_delete.go.
 
 // ErrOrgPaused means that the org is paused and that the submission is not a
 // replay. Nothing of it was stored and its key is free.

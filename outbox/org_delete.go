@@ -114,14 +114,14 @@ func (c *Client) PurgeOrg(ctx context.Context, org uuid.UUID, progress func(int)
 		}
 	}()
 	// Nobody is told of what only ends because its org does.
-	if err := c.inSteps(ctx, sqlDeleteMessagesOfOrg, org); err != nil {
+	if _, err := inSteps(ctx, c.pool, purgeOrgStep, sqlDeleteMessagesOfOrg, org); err != nil {
 		return 0, err
 	}
 	if _, err := c.pool.Exec(ctx, sqlDeleteWebhooksOfOrg, org); err != nil {
 		return 0, err
 	}
 	for _, status := range []Status{StatusScheduled, StatusQueued, StatusUnknown} {
-		if err := c.inSteps(ctx, sqlEndOfOrg, org, string(status)); err != nil {
+		if _, err := inSteps(ctx, c.pool, purgeOrgStep, sqlEndOfOrg, org, string(status)); err != nil {
 			return 0, err
 		}
 	}
@@ -132,7 +132,7 @@ func (c *Client) PurgeOrg(ctx context.Context, org uuid.UUID, progress func(int)
 		return left, err
 	}
 	for _, sql := range []string{sqlDeleteIdempotencyKeysOfOrg, sqlDeleteSuppressionsOfOrg} {
-		if err := c.inSteps(ctx, sql, org); err != nil {
+		if _, err := inSteps(ctx, c.pool, purgeOrgStep, sql, org); err != nil {
 			return 0, err
 		}
 	}
@@ -151,18 +151,6 @@ func (c *Client) deleteEmails(ctx context.Context, org uuid.UUID, progress func(
 		}
 	}
 	return nil
-}
-
-// inSteps runs a statement that takes a number of rows as its last argument until
-// there are fewer.
-func (c *Client) inSteps(ctx context.Context, sql string, args ...any) error {
-	args = append(args, purgeOrgStep)
-	for {
-		tag, err := c.pool.Exec(ctx, sql, args...)
-		if err != nil || tag.RowsAffected() < purgeOrgStep {
-			return err
-		}
-	}
 }
 
 // endWithOrg ends an email of an org that is being deleted. One that may have been

@@ -70,7 +70,7 @@ func (s sealer) each(ctx context.Context, sql string, args []any, seal func(ids 
 		if err != nil {
 			return err
 		}
-		for batch := range inBatches(found) {
+		for batch := range batchesOf(found) {
 			if err := seal(batch); err != nil {
 				return err
 			}
@@ -82,8 +82,8 @@ func (s sealer) each(ctx context.Context, sql string, args []any, seal func(ids 
 	}
 }
 
-// inBatches yields emails that together are not too large.
-func inBatches(found []storedSize) func(yield func([]uuid.UUID) bool) {
+// batchesOf yields emails that together are not too large.
+func batchesOf(found []storedSize) func(yield func([]uuid.UUID) bool) {
 	return func(yield func([]uuid.UUID) bool) {
 		var batch []uuid.UUID
 		var size int64

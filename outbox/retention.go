@@ -40,16 +40,28 @@ WHERE k.expires_at <= now() AND (k.org_id, k.endpoint, k.key) IN (
 func PurgeKeys(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var total int64
 	for {
-		tag, err := pool.Exec(ctx, sqlPurgeKeys, purgeBatch)
+		n, err := inSteps(ctx, pool, purgeBatch, sqlPurgeKeys)
+		total += n
 		if isDeadlock(err) {
 			continue // with a submission of several keys, which has won
 		}
 		if err != nil {
 			return total, fmt.Errorf("purge idempotency keys: %w", err)
 		}
+		return total, nil
+	}
+}
+
+// inSteps runs a statement that takes a number of rows as its last argument until
+// there are fewer, each time in a transaction of its own, and returns how many rows
+// it was.
+func inSteps(ctx context.Context, pool *pgxpool.Pool, rows int64, sql string, args ...any) (total int64, err error) {
+	args = append(args, rows)
+	for {
+		tag, err := pool.Exec(ctx, sql, args...)
 		total += tag.RowsAffected()
-		if tag.RowsAffected() < purgeBatch {
-			return total, nil
+		if err != nil || tag.RowsAffected() < rows {
+			return total, err
 		}
 	}
 }

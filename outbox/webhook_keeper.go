@@ -38,16 +38,9 @@ WHERE m.delivered_at IS NULL AND m.failed_at IS NULL AND m.next_attempt_at < now
 // each a transaction of its own, and returns how many they were. Workers call it
 // regularly.
 func PurgeWebhookMessages(ctx context.Context, pool *pgxpool.Pool, before time.Time) (int64, error) {
-	var total int64
-	for {
-		tag, err := pool.Exec(ctx, sqlPurgeMessages, firstID(before), purgeBatch)
-		if err != nil {
-			return total, fmt.Errorf("purge webhook messages: %w", err)
-		}
-		total += tag.RowsAffected()
-		if tag.RowsAffected() < purgeBatch {
-			break
-		}
+	total, err := inSteps(ctx, pool, purgeBatch, sqlPurgeMessages, firstID(before))
+	if err != nil {
+		return total, fmt.Errorf("purge webhook messages: %w", err)
 	}
 	if _, err := pool.Exec(ctx, sqlPurgeStrays, messageGrace); err != nil {
 		return total, fmt.Errorf("purge messages of deleted webhooks: %w", err)

@@ -27,15 +27,11 @@ type emailID struct {
 
 // with runs a command on the email, in whichever org it is.
 func (id emailID) with(e environment, run func(*outbox.Client, uuid.UUID) error) error {
-	return e.withPool(func(pool *pgxpool.Pool) error {
-		keys, err := e.keys()
-		if err != nil {
-			return err
-		}
-		client, err := outbox.NewClient(pool, outbox.Config{Keys: keys})
-		if err != nil {
-			return err
-		}
+	keys, err := e.keys()
+	if err != nil {
+		return err
+	}
+	return e.withClient(outbox.Config{Keys: keys}, func(client *outbox.Client, _ *pgxpool.Pool) error {
 		org, err := client.OrgOf(e.ctx, id.ID)
 		if err != nil {
 			return err

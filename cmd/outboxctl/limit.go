@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxd/outboxd/cmd/internal/app"
 	"github.com/outboxd/outboxd/outbox"
 )
 
@@ -25,19 +25,15 @@ type maxQueue struct{ quota *int }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *maxQueue) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "default":
+	if string(text) == "default" {
 		m.quota = nil
 		return nil
-	case "off":
-		m.quota = new(int)
-		return nil
 	}
-	n, err := strconv.ParseInt(string(text), 10, 32)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is no number of emails from 1, nor off, nor default", text)
+	var quota app.Quota
+	if err := quota.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w, nor default", err)
 	}
-	quota := int(n)
-	m.quota = &quota
+	n := int(quota)
+	m.quota = &n
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxd/outboxd/cmd/internal/app"
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // cli is the command line.
@@ -94,6 +95,17 @@ func (e environment) withPool(run func(*pgxpool.Pool) error) error {
 	}
 	defer pool.Close()
 	return run(pool)
+}
+
+// withClient runs a command that works on emails.
+func (e environment) withClient(cfg outbox.Config, run func(*outbox.Client, *pgxpool.Pool) error) error {
+	return e.withPool(func(pool *pgxpool.Pool) error {
+		client, err := outbox.NewClient(pool, cfg)
+		if err != nil {
+			return err
+		}
+		return run(client, pool)
+	})
 }
 
 // print writes a result as JSON, or as the text that a person reads.

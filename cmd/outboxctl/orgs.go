@@ -89,7 +89,7 @@ type orgResumeCmd struct {
 }
 
 func (c orgResumeCmd) Run(e environment) error {
-	return e.withClient(func(client *outbox.Client, _ *pgxpool.Pool) error {
+	return e.withClient(outbox.Config{}, func(client *outbox.Client, _ *pgxpool.Pool) error {
 		n, err := client.ResumeOrg(e.ctx, c.Name, e.progress("emails go on"))
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (c orgDeleteCmd) Run(e environment) error {
 	if err := c.confirm(e); err != nil {
 		return err
 	}
-	return e.withClient(func(client *outbox.Client, pool *pgxpool.Pool) error {
+	return e.withClient(outbox.Config{}, func(client *outbox.Client, pool *pgxpool.Pool) error {
 		org, err := outbox.DeleteOrg(e.ctx, pool, c.Name)
 		if err != nil {
 			return err
@@ -157,15 +157,4 @@ func (c orgDeleteCmd) confirm(e environment) error {
 		return errors.New("nothing was deleted: without a terminal, add --yes")
 	}
 	return errors.New("nothing was deleted: that is another name")
-}
-
-// withClient runs a command that works on emails.
-func (e environment) withClient(run func(*outbox.Client, *pgxpool.Pool) error) error {
-	return e.withPool(func(pool *pgxpool.Pool) error {
-		client, err := outbox.NewClient(pool, outbox.Config{})
-		if err != nil {
-			return err
-		}
-		return run(client, pool)
-	})
 }

@@ -92,11 +92,7 @@ type heldScope struct {
 
 // run changes the held emails, and ends the hold when none is left.
 func (s heldScope) run(e environment, did string, change func(*outbox.Client, outbox.HeldScope) (int, error)) error {
-	return e.withPool(func(pool *pgxpool.Pool) error {
-		client, err := outbox.NewClient(pool, outbox.Config{})
-		if err != nil {
-			return err
-		}
+	return e.withClient(outbox.Config{}, func(client *outbox.Client, pool *pgxpool.Pool) (err error) {
 		scope := outbox.HeldScope{YoungerThan: s.YoungerThan.D(), OlderThan: s.OlderThan.D()}
 		if s.Org != "" {
 			if scope.Org, err = api.FindOrg(e.ctx, pool, s.Org); err != nil {

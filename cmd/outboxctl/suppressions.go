@@ -26,11 +26,7 @@ type orgName struct {
 
 // with runs a command on the org.
 func (o orgName) with(e environment, run func(*outbox.Client, uuid.UUID) error) error {
-	return e.withPool(func(pool *pgxpool.Pool) error {
-		client, err := outbox.NewClient(pool, outbox.Config{})
-		if err != nil {
-			return err
-		}
+	return e.withClient(outbox.Config{}, func(client *outbox.Client, pool *pgxpool.Pool) error {
 		org, err := api.FindOrg(e.ctx, pool, o.Org)
 		if err != nil {
 			return err
