@@ -226,7 +226,7 @@ func (p *HTTP) serve(w http.ResponseWriter, req *http.Request) {
 		r.Body, _ = io.ReadAll(io.LimitReader(req.Body, in.bytes))
 		p.note(r)
 		p.ends(r.handover().because(in.reaction))
-		p.react(w, in.reaction)
+		p.reactEarly(w, req, in.reaction)
 		return
 	}
 	body, err := io.ReadAll(req.Body)
@@ -266,13 +266,28 @@ func newSeen(req *http.Request) Seen {
 func (p *HTTP) react(w http.ResponseWriter, do Reaction) {
 	do.pause(p.life.over())
 	switch {
-	case do.answer && !do.raw && do.end == keep:
+	case do.isPlain():
 		maps.Copy(w.Header(), do.header)
 		w.WriteHeader(do.status)
 		_, _ = io.WriteString(w, do.body)
 	default:
 		p.breakOff(w, do)
 	}
+}
+
+// reactEarly does it while the client still sends. After an answer it takes what
+// the client sends until that has seen the answer: a connection that is closed on
+// somebody who sends is reset, and the answer is lost with it.
+func (p *HTTP) reactEarly(w http.ResponseWriter, req *http.Request, do Reaction) {
+	if !do.isPlain() {
+		p.react(w, do)
+		return
+	}
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // HTTP/1 can
+	p.react(w, do)
+	_ = control.Flush()
+	_, _ = io.Copy(io.Discard, req.Body) // until the client has gone
 }
 
 // take accepts r unless the service itself would refuse it or knows its key,

@@ -25,6 +25,9 @@ type Reaction struct {
 	processed func()
 }
 
+// isPlain reports whether it is an answer and nothing else.
+func (r Reaction) isPlain() bool { return r.answer && !r.raw && r.end == keep }
+
 // ending is what becomes of the connection after the answer.
 type ending int
 
