@@ -37,7 +37,8 @@ type buckets struct {
 
 	mu     sync.Mutex
 	fullAt map[string]time.Time
-	sweep  int // how many to hold before those that are full are looked for
+	sweep  int       // how many to hold before those that are full are looked for
+	last   time.Time // the latest time that was seen
 }
 
 func newBuckets(rate Rate) *buckets { return &buckets{rate: rate, fullAt: map[string]time.Time{}} }
@@ -46,6 +47,7 @@ func newBuckets(rate Rate) *buckets { return &buckets{rate: rate, fullAt: map[st
 func (b *buckets) take(name string, now time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now = b.latest(now)
 	full := later(b.fullAt[name], now).Add(b.rate.one())
 	if wait = full.Sub(now) - b.rate.Per; wait > 0 {
 		return wait, false
@@ -59,6 +61,7 @@ func (b *buckets) take(name string, now time.Time) (wait time.Duration, ok bool)
 func (b *buckets) charge(name string, tokens int, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now = b.latest(now)
 	b.put(name, later(b.fullAt[name], now).Add(time.Duration(tokens)*b.rate.one()), now)
 }
 
@@ -68,6 +71,13 @@ func (b *buckets) state(name string, now time.Time) (left int, full time.Duratio
 	defer b.mu.Unlock()
 	full = max(b.fullAt[name].Sub(now), 0)
 	return int(max((b.rate.Per-full)/b.rate.one(), 0)), full
+}
+
+// latest is the time now. Whoever has waited for a processor or for the lock comes
+// with an earlier one, by which others would seem to have taken what is yet to come.
+func (b *buckets) latest(now time.Time) time.Time {
+	b.last = later(b.last, now)
+	return b.last
 }
 
 // put forgets full buckets whenever the number of buckets has doubled.

@@ -51,6 +51,19 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
+// Whoever comes with an earlier time than one before, on a busy machine, is not taken
+// for one too many.
+func TestBucketsMeetAnEarlierTime(t *testing.T) {
+	t.Parallel()
+	b := api.NewBuckets(api.Rate{Count: 10, Per: time.Second})
+	now := time.Unix(1000, 0)
+	for i, at := range []time.Time{now.Add(2 * time.Second), now, now.Add(time.Second)} {
+		if wait, ok := b.Take("a", at); !ok {
+			t.Errorf("request %d of 10 in a second is refused, for %v", i+1, wait)
+		}
+	}
+}
+
 // Buckets of those who have been away are not kept.
 func TestBucketsAreForgotten(t *testing.T) {
 	t.Parallel()
