@@ -219,9 +219,13 @@ func TestClientGoneDuringCommit(t *testing.T) {
 		t.Fatal("the client got an answer")
 	}
 	// The process learns of it from the network, as it does of these.
+	var heards []<-chan heard
 	for i := range others {
-		if a := mustCall(t, "POST", base+"/emails", in.token, fmt.Sprint("other-", i), email(i+1)); a.status != http.StatusAccepted {
-			t.Fatalf("answer %d %s", a.status, a.body)
+		heards = append(heards, background("POST", base+"/emails", in.token, fmt.Sprint("other-", i), email(i+1)))
+	}
+	for _, h := range heards {
+		if a := await(t, "the answer of another", h); a.err != nil || a.status != http.StatusAccepted {
+			t.Fatalf("answer %d %s, error %v", a.status, a.body, a.err)
 		}
 	}
 	close(release)
