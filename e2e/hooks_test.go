@@ -2,24 +2,11 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// freeAddr returns an address that nobody listens on, for a program that others
-// have to know before it starts.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // The whole loop, for every provider that reports: a mail goes out, what became
 // of it comes back signed in the provider's own format, three times and out of
@@ -28,7 +15,7 @@ func freeAddr(t *testing.T) string {
 func TestProvidersReportBack(t *testing.T) {
 	t.Parallel()
 	in := install(t)
-	addr := freeAddr(t)
+	addr := freeAddress(t)
 	fake := startFakeESP(t, "--webhook-url", "http://"+addr, "--webhook-copies", "3", "--webhook-shuffle")
 	reporting := []string{"mailgun", "postmark", "resend", "sendgrid", "ses"}
 	env := slices.Concat(fake.env, []string{"OUTBOXD_PROVIDERS=" + strings.Join(reporting, ",")})
