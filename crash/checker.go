@@ -33,6 +33,7 @@ var rules = []struct {
 	{"I8 same bytes", checkSameBytes},
 	{"I11 residue", checkResidue},
 	{"events once", checkEvents},
+	{"no leak", checkLeaks},
 }
 
 // Judge returns the verdict and all that is wrong.
@@ -128,6 +129,8 @@ func checkEvents(h *History) string {
 	}
 	return ""
 }
+
+func checkLeaks(h *History) string { return strings.Join(h.Leaks, "\n") }
 
 func checkAttempts(h *History) string {
 	if h.Email.Attempts != len(h.Attempts) {

@@ -141,7 +141,7 @@ func (x *experiment) enqueue(ctx context.Context) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	text := "The crash matrix."
+	text := "The " + canary + " of the crash matrix."
 	if x.cell.At == HalfWritten {
 		text = strings.Repeat("0123456789abcdef0123456789abcdef0123456789abcdef\n", 4*half/50)
 	}
@@ -150,7 +150,7 @@ func (x *experiment) enqueue(ctx context.Context) (id string, err error) {
 		return "", err
 	}
 	receipt, err := client.Enqueue(ctx, outbox.Submission{Org: org, Messages: []outbox.Message{{
-		From: "a@example.com", To: []string{"b@example.net"}, Subject: x.cell.String(), Text: text,
+		From: canary + "-from@example.com", To: []string{canaryTo}, Subject: canary + " " + x.cell.String(), Text: text,
 		OnUnknown: outbox.Policy(x.cell.Policy),
 	}}})
 	if err != nil {

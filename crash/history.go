@@ -23,7 +23,9 @@ type History struct {
 	// Events is how many events are kept.
 	Events  int
 	Residue Residue
-	Took    time.Duration
+	// Leaks are where content of the email is that nobody should see.
+	Leaks []string
+	Took  time.Duration
 }
 
 // Request is a complete hand-over that reached the provider.

@@ -75,11 +75,17 @@ func (w *worker) listen(output io.ReadCloser) {
 	}
 }
 
-// tail is the end of the log.
-func (w *worker) tail() string {
+// printed is the log so far.
+func (w *worker) printed() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.lines[max(0, len(w.lines)-25):], "\n")
+	return slices.Clone(w.lines)
+}
+
+// tail is the end of the log.
+func (w *worker) tail() string {
+	lines := w.printed()
+	return strings.Join(lines[max(0, len(lines)-25):], "\n")
 }
 
 func (w *worker) signal(sig syscall.Signal) error {

@@ -44,7 +44,7 @@ func (x *experiment) events() []providers.Event {
 	events := make([]providers.Event, len(reports))
 	for i, t := range reports {
 		events[i] = providers.Event{
-			Type: t, Reference: key, Recipient: "b@example.net", OccurredAt: time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC),
+			Type: t, Reference: key, Recipient: canaryTo, OccurredAt: time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC),
 		}
 	}
 	return events

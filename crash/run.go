@@ -137,7 +137,9 @@ func (x *experiment) observe(ctx context.Context, h *History) error {
 	h.Requests = x.provider.seen()
 	accepted, err := x.provider.log.of(x.cell)
 	h.Accepted = accepted
-	return errors.Join(err, x.db.collect(ctx, h))
+	leaks, leaksErr := x.leaks(ctx)
+	h.Leaks = leaks
+	return errors.Join(err, leaksErr, x.db.collect(ctx, h))
 }
 
 // runAll runs cells side by side and hands each result over as it comes.
