@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -62,15 +63,43 @@ type process struct {
 	heard chan struct{} // closed at each line
 }
 
-// start runs a program on free ports, with JSON logs.
+// start runs a program on free ports, with JSON logs, which hold nothing that is in
+// an email.
 func (in *installation) start(program string, env ...string) *process {
 	in.t.Helper()
-	return start(in.t, filepath.Join(binDir, program), nil, append([]string{
+	var p *process
+	in.t.Cleanup(func() { // after the program's end
+		if line := contentIn(p.output()); line != "" {
+			in.t.Errorf("%s printed content of an email: %s", program, line)
+		}
+	})
+	p = start(in.t, filepath.Join(binDir, program), nil, append([]string{
 		"DATABASE_URL=" + in.databaseURL,
 		"OUTBOXD_ADDR=127.0.0.1:0",
 		"OUTBOXD_OPS_ADDR=127.0.0.1:0",
 		"OUTBOXD_LOG_FORMAT=json",
 	}, env...))
+	return p
+}
+
+// content is an address, or the subject of the emails of these tests.
+var content = regexp.MustCompile(`[\w.+-]+@[\w-]+(\.[\w-]+)*\.[a-z]+\b|\bMail \d`)
+
+// contentIn returns the first line with something out of an email.
+func contentIn(output string) string {
+	for line := range strings.Lines(output) {
+		if content.MatchString(line) {
+			return line
+		}
+	}
+	return ""
+}
+
+// output is what the program has printed so far.
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
 }
 
 func start(t *testing.T, path string, args, env []string) *process {

@@ -217,7 +217,7 @@ func (d *deliverer) render(
 	request := providers.Request{Key: key.String(), Date: date, Message: m}
 	payload, err := render(p, request)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", p.Name(), detailOf(err))
+		return nil, fmt.Errorf("%s: %s", p.Name(), e.Message.scrub(wordsOf(err)))
 	}
 	a := &attempt{delivery: e, provider: p, evidence: EvidenceResponse, beginning: beginning{
 		email: e.ID, number: e.attempts + 1, provider: p.Name(), key: key, worker: d.worker,
@@ -272,6 +272,7 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 	defer cancel()
 	started := time.Now()
 	receipt, err := send(sendCtx)
+	err = a.Message.scrubError(err)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
 	d.cfg.Metrics.answered(a.provider.Name(), e.stage, time.Since(started))
@@ -376,7 +377,7 @@ func (d *deliverer) persist(ctx context.Context, run func(context.Context) error
 func (d *deliverer) end(ctx context.Context, e *delivery, status Status, reason string, cause error) error {
 	detail := ""
 	if cause != nil {
-		detail = scrub(cause.Error())
+		detail = e.Message.scrub(cause.Error())
 	}
 	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts, newID()); err != nil {
 		return fmt.Errorf("end email: %w", err)

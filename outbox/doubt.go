@@ -178,7 +178,7 @@ func (d *deliverer) search(ctx context.Context, e *delivery, p providers.Provide
 	receipt, found, err := finder.Find(searchCtx, e.open.Key.String(), e.open.BeganAt)
 	if err != nil {
 		d.log.WarnContext(ctx, "search at the provider failed", "email", e.ID, "provider", e.open.Provider,
-			"error", scrub(err.Error()))
+			"error", e.Message.scrub(err.Error()))
 		return false, nil
 	}
 	end := ending{

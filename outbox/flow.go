@@ -262,7 +262,8 @@ func (f *flow) giveBack(ctx context.Context, p *permit) {
 	}
 }
 
-// report tells what came of a call: err is what the provider's adapter said.
+// report tells what came of a call: err is what the provider's adapter said,
+// scrubbed.
 func (f *flow) report(ctx context.Context, p *permit, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
@@ -329,7 +330,7 @@ func judge(err error) (o *outage, answered bool) {
 		if e.RetryAfter > 0 {
 			wait = [2]time.Duration{}
 		}
-		return &outage{reason: reason, detail: detailOf(e), asked: e.RetryAfter, base: wait[0], limit: wait[1]}, false
+		return &outage{reason: reason, detail: e.Detail, asked: e.RetryAfter, base: wait[0], limit: wait[1]}, false
 	}
 	switch {
 	case e.Code == providers.CodeNotConfirmed, errors.Is(e.Err, context.Canceled):

@@ -1,13 +1,9 @@
 package outbox
 
 import (
-	"cmp"
 	"errors"
 	"math/rand/v2"
-	"regexp"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/outboxd/outboxd/providers"
 )
@@ -20,7 +16,7 @@ const (
 	reasonGaveUp   = "gave_up"
 )
 
-// outcome turns what a call to a provider said into what is recorded.
+// outcome turns what a call to a provider said, scrubbed, into what is recorded.
 func (d *deliverer) outcome(a *attempt, receipt providers.Receipt, err error) ending {
 	e := ending{email: a.email, number: a.number, key: a.key, worker: a.worker, evidence: a.evidence}
 	if err == nil {
@@ -29,7 +25,7 @@ func (d *deliverer) outcome(a *attempt, receipt providers.Receipt, err error) en
 		return e
 	}
 	failure := providers.AsError(err)
-	e.statusCode, e.code, e.detail = failure.Status, plain(failure.Code, maxName), detailOf(failure)
+	e.statusCode, e.code, e.detail = failure.Status, plain(failure.Code, maxName), failure.Detail
 	outcome := failure.Outcome
 	if a.evidence == EvidenceReplay {
 		// That this call was refused says nothing about the one before, whose
@@ -93,38 +89,4 @@ func (d deadline) check() error {
 		return errTooLate
 	}
 	return nil
-}
-
-const maxDetail = 500
-
-var addressPattern = regexp.MustCompile(`[^\s<>"'(),:;=\[\]]+@[^\s<>"'(),:;=\[\]]+`)
-
-// detailOf is a failure in words that may be stored and logged.
-func detailOf(e *providers.Error) string {
-	text := e.Detail
-	if e.Err != nil {
-		text = cmp.Or(text, e.Err.Error())
-	}
-	return scrub(text)
-}
-
-// scrub takes addresses out of a provider's text, which tends to quote them,
-// and bounds it: job errors, logs and attempts outlive the email's content.
-func scrub(text string) string {
-	return plain(addressPattern.ReplaceAllString(text, "(address)"), maxDetail)
-}
-
-// plain makes a provider's text one that the tables take, whatever it is: an
-// outcome that could not be recorded would become a doubt.
-func plain(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
 }
