@@ -232,6 +232,9 @@ func unpackOne(packed []byte) (field, rest []byte, err error) {
 // First returns the id of the key that seals.
 func (r *KeyRing) First() string { return r.first().id }
 
+// Has reports whether the ring opens what a key has sealed; a nil ring opens nothing.
+func (r *KeyRing) Has(id string) bool { return r.find(id) != nil }
+
 // storedSecret is a webhook's secret as the table has it. An empty key id: it is in
 // clear.
 type storedSecret struct {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outboxd/outboxd/api"
+	"github.com/outboxd/outboxd/cmd/internal/app"
 	"github.com/outboxd/outboxd/providers"
 	"github.com/outboxd/outboxd/providers/smtp"
 )
@@ -167,4 +169,19 @@ func privateWebhooks(_ context.Context, p *patient) Finding {
 			"Unset it, unless this is for development.")
 	}
 	return ok("webhooks lead to the public internet only")
+}
+
+func rateLimits(_ context.Context, p *patient) Finding {
+	limit := func(l app.Limit) string {
+		if l.Count == 0 {
+			return "off"
+		}
+		return api.Rate(l).String()
+	}
+	key, org := limit(p.cfg.KeyRate), limit(p.cfg.OrgRate)
+	if key == "off" && org == "off" {
+		return warning("no client is limited: one can take all that the api processes have",
+			"Set OUTBOXD_RATE_LIMIT or OUTBOXD_ORG_RATE_LIMIT.")
+	}
+	return ok("requests to one API process: %s of an API key, %s of an org", key, org)
 }

@@ -163,6 +163,7 @@ var checks = []check{
 	{"ops-address", needNothing, opsAddress},
 	{"admin-password", needNothing, adminPassword},
 	{"private-webhooks", needNothing, privateWebhooks},
+	{"rate-limits", needNothing, rateLimits},
 	{"database", needNothing, reachable},
 	{"database-hosts", needNothing, databaseHosts},
 	{"database-encryption", needDatabase, databaseEncryption},
@@ -189,4 +190,5 @@ var checks = []check{
 	{"orphans", needSchema, orphans},
 	{"stuck", needSchema, stuck},
 	{"admin-keys", needSchema, adminKeys},
+	{"encryption-keys", needSchema, encryptionKeys},
 }

@@ -93,6 +93,8 @@ func TestConfigurationChecks(t *testing.T) {
 		{"admin-password", set("OUTBOXD_ADMIN_PASSWORD", "Changeme"), Problem, "everybody"},
 		{"admin-password", set("OUTBOXD_ADMIN_PASSWORD", "Xq3fPz7LmN0w"), OK, "long enough"},
 		{"private-webhooks", set("OUTBOXD_WEBHOOK_ALLOW_PRIVATE", "true"), Warning, "inside this network"},
+		{"rate-limits", set("OUTBOXD_RATE_LIMIT", "off"), Warning, "no client is limited"},
+		{"rate-limits", set("OUTBOXD_RATE_LIMIT", "off", "OUTBOXD_ORG_RATE_LIMIT", "60/m"), OK, "off of an API key, 60/m of an org"},
 		{"database-hosts", set("DATABASE_URL", "postgres://a.invalid,b.invalid/x?connect_timeout=1"), Problem, "b.invalid"},
 		{"database-hosts", set("DATABASE_URL", "postgres://a.invalid,b.invalid/x?connect_timeout=1&target_session_attrs=read-write"), OK, ""},
 	} {
@@ -136,6 +138,9 @@ func newLab(t *testing.T, url string) *lab {
 	t.Cleanup(pool.Close)
 	return &lab{t, url, pool}
 }
+
+// as is the same lab in a part of the test.
+func (l *lab) as(t *testing.T) *lab { return &lab{t, l.url, l.pool} }
 
 func (l *lab) exec(sql string) {
 	l.t.Helper()
@@ -183,6 +188,7 @@ const (
 // is a wrong queue name.
 func TestDatabaseChecks(t *testing.T) {
 	t.Parallel()
+	l := newLab(t, testdb.URL(t))
 	for _, f := range []flip{
 		{"read-write", setDatabase("default_transaction_read_only = on"), resetDatabase("default_transaction_read_only"), Problem, "read-only"},
 		{"vacuum", "ALTER TABLE outbox.emails SET (autovacuum_enabled = false)", "ALTER TABLE outbox.emails RESET (autovacuum_enabled)", Warning, "emails"},
@@ -220,14 +226,11 @@ func TestDatabaseChecks(t *testing.T) {
 		{
 			"admin-keys", `INSERT INTO outbox.orgs (id, name) VALUES (gen_random_uuid(), 'acme');
 			INSERT INTO outbox.api_keys (id, org_id, secret_hash, scopes, created_at) SELECT 'old', id, '', '{admin}', now() - interval '2 years' FROM outbox.orgs`,
-			"UPDATE outbox.api_keys SET expires_at = now()", Warning, "old",
+			"DELETE FROM outbox.api_keys; DELETE FROM outbox.orgs", Warning, "old",
 		},
 		{"connections", alterDatabase("CONNECTION LIMIT 12"), alterDatabase("CONNECTION LIMIT -1"), Warning, "are allowed"},
 	} {
-		t.Run(f.check+" "+f.found, func(t *testing.T) {
-			t.Parallel()
-			newLab(t, testdb.URL(t)).flip(f)
-		})
+		t.Run(f.check+" "+f.found, func(t *testing.T) { l.as(t).flip(f) })
 	}
 }
 
@@ -236,6 +239,29 @@ func alterDatabase(what string) string {
 }
 func setDatabase(what string) string   { return alterDatabase("SET " + what) }
 func resetDatabase(name string) string { return alterDatabase("RESET " + name) }
+
+// Content that cannot be opened here is a problem, and what rekey has to do yet is
+// said.
+func TestEncryptionKeysCheck(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, testdb.URL(t))
+	look := func(keys string) Finding {
+		return examine(t, map[string]string{"DATABASE_URL": l.url, "OUTBOXD_ENCRYPTION_KEYS": keys})["encryption-keys"]
+	}
+	key := func(id string) string { return id + ":" + strings.Repeat("A", 42) + "A=" }
+	expect(t, "no keys", look(""), OK, "in clear")
+	expect(t, "a key, and nothing to seal", look(key("a")), OK, "the key a")
+	l.exec(`WITH e AS (` + email + `'queued', NULL, now()) RETURNING id, org_id)
+		INSERT INTO outbox.email_contents (email_id, org_id, from_address, to_addresses, subject, recipients)
+		SELECT id, org_id, 'a@example.com', '["b@example.com"]', 's', '{b@example.com}' FROM e`)
+	expect(t, "a key, and an email in clear", look(key("a")), Warning, "1 emails or webhooks are in clear, 0 are sealed with an older key")
+	l.exec(`UPDATE outbox.email_contents SET from_address = NULL, to_addresses = NULL, subject = NULL, recipients = NULL,
+		key_id = 'a', sealed = '', sealed_body = ''`)
+	expect(t, "sealed with the key", look(key("a")), OK, "the key a")
+	expect(t, "sealed with an older key", look(key("b")+","+key("a")), Warning, "0 emails or webhooks are in clear, 1 are sealed with an older key")
+	expect(t, "without its key", look(key("b")), Problem, "a (1)")
+	expect(t, "without any key", look(""), Problem, "a (1)")
+}
 
 // What holds for stuck emails: who waits for a person is not stuck.
 func TestNotStuck(t *testing.T) {

@@ -296,3 +296,36 @@ func adminKeys(ctx context.Context, p *patient) Finding {
 	}
 	return ok("no key with the scope admin is forgotten")
 }
+
+// encryptionKeys looks for content that nobody here can open, and for what is still
+// in clear or under a key that is to go.
+func encryptionKeys(ctx context.Context, p *patient) Finding {
+	use, err := outbox.KeyUse(ctx, p.pool)
+	if err != nil {
+		return unclear(err)
+	}
+	ring, inClear := p.worker.Keys, use[""]
+	delete(use, "")
+	var missing []string
+	older := 0
+	for id, n := range use {
+		switch {
+		case !ring.Has(id):
+			missing = append(missing, fmt.Sprintf("%s (%d)", id, n))
+		case id != ring.First():
+			older += n
+		}
+	}
+	slices.Sort(missing)
+	switch {
+	case len(missing) > 0:
+		return problem("emails or webhooks are sealed with keys that are not here, and wait: "+strings.Join(missing, ", "),
+			"Put them back at the end of OUTBOXD_ENCRYPTION_KEYS.")
+	case ring == nil:
+		return ok("OUTBOXD_ENCRYPTION_KEYS is not set: content is in clear in the database")
+	case inClear+older > 0:
+		return warning(fmt.Sprintf("%d emails or webhooks are in clear, %d are sealed with an older key", inClear, older),
+			"Run outboxctl rekey.")
+	}
+	return ok("all content is sealed with the key %s", ring.First())
+}
