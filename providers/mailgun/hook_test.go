@@ -193,6 +193,7 @@ func TestHookConfig(t *testing.T) {
 func FuzzHook(f *testing.F) {
 	f.Add([]byte(`{"event":"failed","severity":"permanent","timestamp":1772366400.5,"recipient":"a\u0000@b","user-variables":{"outboxd_attempt":"k"}}`))
 	f.Add([]byte(`{"event":"opened","timestamp":-1e12}`))
+	f.Add(providertest.DeepJSON(`{"event":"failed","user-variables":`))
 	f.Fuzz(func(t *testing.T, event []byte) {
 		h := newHook(t, signingKey)
 		events, err := h.ParseEvents(t.Context(), nil, signed(seconds(noon), rand.Text(), signingKey, string(event)), noon)

@@ -140,6 +140,7 @@ func TestHookConfig(t *testing.T) {
 func FuzzHook(f *testing.F) {
 	f.Add([]byte(`{"RecordType":"Bounce","Type":"HardBounce","Email":"a\u0000@b","BouncedAt":"2026-03-01T12:00:00Z","Metadata":{"outboxd_attempt":"k"}}`))
 	f.Add([]byte(`{"RecordType":"Click","ReceivedAt":"9999-12-31T23:59:59-23:59"}`))
+	f.Add(providertest.DeepJSON(`{"RecordType":"Bounce","Metadata":`))
 	h := newHook(f, credentials)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		events, err := h.ParseEvents(t.Context(), login(credentials), body, noon)

@@ -252,6 +252,10 @@ func RunHookPayloads(
 	}
 }
 
+// DeepJSON returns a text of JSON that begins as said and goes on into arrays, 10,000
+// levels deep, which it leaves open: what a parser that calls itself may die of.
+func DeepJSON(begin string) []byte { return []byte(begin + strings.Repeat("[", 10_000)) }
+
 // CheckHookEvents checks what holds of the events of any verified request: they
 // are complete and can be stored.
 func CheckHookEvents(t *testing.T, events []providers.Event, err error) {

@@ -161,6 +161,7 @@ func TestHookConfig(t *testing.T) {
 func FuzzHook(f *testing.F) {
 	f.Add([]byte(`{"type":"email.bounced","created_at":"2026-03-01T12:00:00Z","data":{"to":["<a\u0000@b>"],"tags":{"outboxd_attempt":"k"}}}`))
 	f.Add([]byte(`{"type":"email.sent","created_at":"0001-01-01T00:00:00Z"}`))
+	f.Add(providertest.DeepJSON(`{"type":"email.bounced","data":`))
 	secret := providertest.NewResendWebhooks().Secret
 	h := newHook(f, secret)
 	f.Fuzz(func(t *testing.T, body []byte) {

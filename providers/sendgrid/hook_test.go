@@ -230,6 +230,7 @@ func TestHookConfig(t *testing.T) {
 func FuzzHook(f *testing.F) {
 	f.Add([]byte(`[{"event":"bounce","email":"a@b.c","timestamp":1772366400,"sg_message_id":"x.y","type":"bounce","reason":"\u0000"}]`))
 	f.Add([]byte(`[{"event":"open","timestamp":1e400},{"event":"open","timestamp":-9223372036854775808}]`))
+	f.Add(providertest.DeepJSON(`[{"event":"open","category":`))
 	webhooks := newWebhooks(f)
 	h := newHook(f, webhooks)
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -606,6 +606,7 @@ func TestHookConfig(t *testing.T) {
 func FuzzHook(f *testing.F) {
 	f.Add(`{"eventType":"Bounce","mail":{"tags":{"outboxd_attempt":["k"]}},"bounce":{"bounceType":"Permanent","timestamp":"2026-03-01T12:00:00Z","bouncedRecipients":[{"emailAddress":"a\u0000@b"}]}}`)
 	f.Add(`{"notificationType":"Send","mail":{"timestamp":"2026-03-01T12:00:00Z","messageId":"\n"}}`)
+	f.Add(string(providertest.DeepJSON(`{"eventType":"Bounce","mail":`)))
 	s := newSNS(f)
 	h := s.hook(f)
 	f.Fuzz(func(t *testing.T, message string) {
