@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
@@ -78,6 +79,8 @@ type Client struct {
 	jobs *river.Client[pgx.Tx]
 	cfg  Config
 	gate keyGate
+	// group has submissions share transactions.
+	group group[uuid.UUID, *grouped]
 	// endpoints says where webhooks may be.
 	endpoints endpoints
 	// lanes counts what orgs have waiting.
@@ -107,7 +110,9 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("river: %w", err)
 	}
-	return &Client{pool: pool, jobs: jobs, cfg: cfg, endpoints: endpoints{private: cfg.AllowPrivateWebhooks}}, nil
+	c := &Client{pool: pool, jobs: jobs, cfg: cfg, endpoints: endpoints{private: cfg.AllowPrivateWebhooks}}
+	c.group = group[uuid.UUID, *grouped]{atOnce: groupsPerOrg, fits: groupFits, write: c.enqueueGroup}
+	return c, nil
 }
 
 // Jobs returns the insert-only River client, for River UI.

@@ -56,7 +56,7 @@ func (c *Client) Enqueue(ctx context.Context, s Submission) (receipt Receipt, er
 		}
 		defer leave()
 	}
-	if err := c.enqueue(ctx, []*pending{p}); err != nil {
+	if err := c.enqueueGrouped(ctx, p); err != nil {
 		return Receipt{}, err
 	}
 	return p.receipt, p.err
@@ -123,10 +123,10 @@ func (c *Client) prepare(s Submission) (*pending, error) {
 // enqueue runs the transaction, again if that is safe and may help: Postgres
 // ended it to resolve a conflict, or the connection was found dead before
 // COMMIT was sent.
-func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
+func (c *Client) enqueue(ctx context.Context, batch []*pending, options pgx.TxOptions) error {
 	var err error
 	for range enqueueTries {
-		if err = c.enqueueOnce(ctx, batch); !isRetryable(err) {
+		if err = c.enqueueOnce(ctx, batch, options); !isRetryable(err) {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Client) enqueue(ctx context.Context, batch []*pending) error {
 }
 
 // enqueueOnce stores submissions of one org.
-func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
+func (c *Client) enqueueOnce(ctx context.Context, batch []*pending, options pgx.TxOptions) error {
 	conn, err := c.acquire(ctx)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
-	tx, err := conn.BeginTx(ctx, c.as(batch[0].Org).txOptions())
+	tx, err := conn.BeginTx(ctx, options)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -150,6 +150,7 @@ func (c *Client) enqueueOnce(ctx context.Context, batch []*pending) error {
 	// is gone and Postgres rolls back by itself.
 	defer func() { _ = tx.Rollback(ctx) }()
 	if err := c.enqueueTx(ctx, tx, batch); err != nil {
+		c.uncount(batch)
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -177,6 +178,7 @@ func (c *Client) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // another connection, and the insert is never run again blindly.
 func (c *Client) afterLostCommit(ctx context.Context, batch []*pending, commitErr error) error {
 	if _, refused := errors.AsType[*pgconn.PgError](commitErr); refused {
+		c.uncount(batch)
 		return fmt.Errorf("commit: %w", commitErr)
 	}
 	ids := []uuid.UUID{}
@@ -226,7 +228,7 @@ func isRetryable(err error) bool {
 // transaction and so about all of them.
 func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) error {
 	for _, p := range batch {
-		p.receipt, p.err = p.fresh, nil
+		p.receipt, p.err, p.counted = p.fresh, nil, 0
 	}
 	if err := c.checkQuotas(ctx, tx, batch); err != nil {
 		return err
@@ -237,7 +239,8 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	}
 	var emails []emailRow
 	for _, p := range won {
-		c.quotas.add(p.Org, len(p.emails))
+		p.counted = len(p.emails)
+		c.quotas.add(p.Org, p.counted)
 		for i := range p.emails {
 			emails = append(emails, emailRow{org: p.Org, accepted: &p.emails[i]})
 		}

@@ -210,3 +210,13 @@ func Pack(fields []string) []byte {
 
 // Unpack finds the fields again.
 func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }
+
+// Waiting returns how many submissions of an org wait to be written.
+func (c *Client) Waiting(org uuid.UUID) int {
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
+	if q := c.group.queues[org]; q != nil {
+		return len(q.waiting)
+	}
+	return 0
+}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -15,12 +16,16 @@ const (
 
 	// gateTimeout is how long the further ones wait for their turn.
 	gateTimeout = 2 * time.Second
+
+	// heldFor is how long a key is remembered that somebody else was found to hold.
+	heldFor = 5 * time.Second
 )
 
 // keyGate lets a few submissions with the same key through at a time.
 type keyGate struct {
 	mu    sync.Mutex
 	doors map[keyScope]*door
+	held  map[keyScope]time.Time // until when
 }
 
 type door struct {
@@ -70,4 +75,24 @@ func (g *keyGate) depart(key keyScope, d *door) {
 	if d.users--; d.users == 0 {
 		delete(g.doors, key)
 	}
+}
+
+// hold remembers that somebody else, in another process, holds a key.
+func (g *keyGate) hold(key keyScope) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(g.held, func(_ keyScope, until time.Time) bool { return now.After(until) })
+	if g.held == nil {
+		g.held = map[keyScope]time.Time{}
+	}
+	g.held[key] = now.Add(heldFor)
+}
+
+// isHeld reports whether somebody else held a key a moment ago.
+func (g *keyGate) isHeld(key keyScope) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	until, ok := g.held[key]
+	return ok && time.Now().Before(until)
 }

@@ -135,6 +135,14 @@ func (c *Client) checkQuotas(ctx context.Context, tx pgx.Tx, batch []*pending) e
 	return nil
 }
 
+// uncount takes back what a transaction has counted that is not to be.
+func (c *Client) uncount(batch []*pending) {
+	for _, p := range batch {
+		c.quotas.add(p.Org, -p.counted)
+		p.counted = 0
+	}
+}
+
 // late is what holds against a submission unless it is a replay.
 func (p *pending) late() error {
 	if p.lateErr != nil {

@@ -83,6 +83,8 @@ type pending struct {
 	lateErr error
 	// quotaErr is the same about what its org has waiting, from the last run.
 	quotaErr error
+	// counted is how many emails the last run has counted as waiting.
+	counted int
 
 	// receipt and err are the result of the last run of the transaction.
 	receipt Receipt
