@@ -171,7 +171,8 @@ func TenantStatements(n names) map[string]Statement {
 	}
 }
 
-// HotStatements are the statements of workers and hooks that run for every email.
+// HotStatements are the statements of workers and hooks that run for every email, and
+// those that look for emails in need of help.
 var HotStatements = map[string]string{
 	"loadEmail": sqlLoadEmail, "loadOpenAttempt": sqlLoadOpenAttempt, "loadAttachments": sqlLoadAttachments,
 	"begin": sqlBegin, "isBegun": sqlIsBegun, "finish": sqlFinish, "end": sqlEnd, "orphans": sqlOrphans,
@@ -179,7 +180,7 @@ var HotStatements = map[string]string{
 	"matchEvents": sqlMatchEvents, "settleByEvents": sqlSettleByEvents, "recipientsOf": sqlRecipientsOf,
 	"loadMessage": sqlLoadMessage, "recordMessage": sqlRecordMessage, "correctRecipients": sqlCorrectRecipients,
 	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
-	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments,
+	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments, "stuckFacts": sqlStuckFacts,
 }
 
 // Place is where a sealed part belongs.

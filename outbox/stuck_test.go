@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/internal/testdb"
 	"github.com/outboxd/outboxd/outbox"
@@ -332,4 +333,33 @@ func (d *delivering) orgID(name string) (id uuid.UUID) {
 	d.t.Helper()
 	must(d.t, d.pool.QueryRow(context.Background(), "SELECT id FROM outbox.orgs WHERE name = $1", name).Scan(&id))
 	return id
+}
+
+// While mails flow, nothing is stuck, though all of them are late.
+func TestNothingIsStuckWhileMailsFlow(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	const emails = 300
+	var many []outbox.Submission
+	for range emails {
+		many = append(many, submission(d.org, ""))
+	}
+	must(t, pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+		if _, err := d.client.EnqueueManyTx(t.Context(), tx, many); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "UPDATE outbox.emails SET created_at = created_at - interval '2 minutes'")
+		return err
+	}))
+	stop := d.work("")
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ; count(t, d.pool, "SELECT count(*) FROM outbox.emails WHERE status = 'sent'") < emails; <-tick.C {
+		stuck, _, err := outbox.ListStuck(t.Context(), d.pool, outbox.StuckFilter{})
+		must(t, err)
+		for _, e := range stuck {
+			t.Fatalf("stuck: %+v", e)
+		}
+	}
 }
