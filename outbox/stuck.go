@@ -168,7 +168,7 @@ func ListStuck(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (stu
 		if err != nil {
 			return nil, next, fmt.Errorf("list stuck emails: %w", err)
 		}
-		facts, err := readStuckFacts(ctx, pool, next, filter.Org)
+		facts, err := readStuckFacts(ctx, pool, next, stuckSlice, filter.Org)
 		if err != nil {
 			return nil, next, fmt.Errorf("list stuck emails: %w", err)
 		}
@@ -190,14 +190,46 @@ func ListStuck(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (stu
 	return stuck, next, nil
 }
 
+// WhyStuck returns an email if it is stuck, and nil if it is not. Of the filter,
+// only what the workers are configured with counts.
+func WhyStuck(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, filter StuckFilter) (*StuckEmail, error) {
+	s, err := readSituation(ctx, pool, filter)
+	if err != nil {
+		return nil, fmt.Errorf("why is it stuck: %w", err)
+	}
+	facts, err := readStuckFacts(ctx, pool, before(id), 1, uuid.Nil)
+	if err != nil {
+		return nil, fmt.Errorf("why is it stuck: %w", err)
+	}
+	if len(facts) == 0 || facts[0].ID != id {
+		return nil, nil // it is over
+	}
+	reason := s.judge(&facts[0])
+	if reason == "" {
+		return nil, nil
+	}
+	e := s.show(&facts[0], reason)
+	return &e, nil
+}
+
+// before returns the id that comes just before.
+func before(id uuid.UUID) uuid.UUID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]--; id[i] != 0xff {
+			break
+		}
+	}
+	return id
+}
+
 // sqlNoJIT is for a statement that Postgres takes for expensive, since it does not
 // know that a job is found by its email at once: compiling takes seconds.
 const sqlNoJIT = `SELECT set_config('jit', 'off', true)`
 
-func readStuckFacts(ctx context.Context, pool *pgxpool.Pool, after, org uuid.UUID) (facts []stuckFacts, err error) {
+func readStuckFacts(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, n int, org uuid.UUID) (facts []stuckFacts, err error) {
 	var batch pgx.Batch
 	batch.Queue(sqlNoJIT)
-	batch.Queue(sqlStuckFacts, after, stuckSlice, nullable(org)).Query(collect(&facts, pgx.RowToStructByPos[stuckFacts]))
+	batch.Queue(sqlStuckFacts, after, n, nullable(org)).Query(collect(&facts, pgx.RowToStructByPos[stuckFacts]))
 	return facts, AcrossOrgs(pool).Send(ctx, &batch)
 }
 

@@ -242,6 +242,9 @@ var tenantMethods = map[string]asTenant{
 	"Cancel": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		return only(c.Cancel(ctx, org, x.scheduled))
 	},
+	"CancelBy": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
+		return only(c.CancelBy(ctx, org, x.scheduled, "test"))
+	},
 	"Reschedule": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		return only(c.Reschedule(ctx, org, x.scheduled, time.Now().Add(time.Hour)))
 	},
