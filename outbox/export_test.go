@@ -137,10 +137,13 @@ type Statement struct {
 func TenantStatements(n names) map[string]Statement {
 	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement(nil)
 	all, allArgs := Query{Org: n.org, Limit: 10}.statement(nil)
+	under, underArgs := Query{Org: n.org, Limit: 10, Key: "k", Provider: "p"}.statement(nil)
 	now := time.Now()
 	return map[string]Statement{
 		"list":               {all, allArgs},
 		"search":             {list, listArgs},
+		"under":              {under, underArgs},
+		"cancelBy":           {sqlCancelBy, []any{n.scheduled, n.org}},
 		"count":              {sqlCountEmails, []any{n.org, []uuid.UUID{n.email}}},
 		"get":                {sqlGetEmail, []any{n.email, n.org}},
 		"attempts":           {sqlGetAttempts, []any{n.email}},

@@ -206,7 +206,7 @@ func TestWallHoldsWithoutConditions(t *testing.T) {
 		}
 		other := run(w.b.org, mutant)
 		switch name {
-		case "list", "webhooks", "suppressions", "suppressionsBefore", "suppression", "unsuppress":
+		case "list", "under", "webhooks", "suppressions", "suppressionsBefore", "suppression", "unsuppress":
 			// These name nothing of the other org's, so they find their own.
 			if own := run(w.b.org, w.b.statements()[name]); other != own {
 				t.Errorf("%s without its condition: %d rows, want the org's own %d", name, other, own)
