@@ -235,6 +235,10 @@ var tenantMethods = map[string]asTenant{
 		got, err := c.Get(ctx, org, x.email)
 		return got == nil, err
 	},
+	"GetState": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
+		got, err := c.GetState(ctx, org, x.email)
+		return got == nil, err
+	},
 	"List": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		list, more, err := c.List(ctx, outbox.Query{Org: org, Limit: 9, To: "only@" + x.org.String() + ".example", After: x.email})
 		return fmt.Sprint(list, more), err

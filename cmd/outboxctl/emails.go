@@ -88,7 +88,7 @@ func (id emailID) change(e environment, asJSON bool, change func(*outbox.Client,
 		if err := change(client, org); err != nil {
 			return err
 		}
-		email, err := client.Get(e.ctx, org, id.ID)
+		email, err := client.GetState(e.ctx, org, id.ID)
 		if err != nil {
 			return err
 		}

@@ -84,7 +84,9 @@ func (c emailsListCmd) orgs(e environment, pool *pgxpool.Pool) ([]outbox.OrgInfo
 // list reads org by org, since all that emails are found by is of one, and returns
 // the newest of all.
 func (c emailsListCmd) list(e environment, client *outbox.Client, orgs []outbox.OrgInfo) (all []listedEmail, more bool, err error) {
-	q := outbox.Query{Limit: c.Limit, Status: outbox.Status(c.Status), To: c.To, Key: c.Key, Provider: c.Provider}
+	q := outbox.Query{
+		Limit: c.Limit, Status: outbox.Status(c.Status), To: c.To, Key: c.Key, Provider: c.Provider, StateOnly: !c.JSON,
+	}
 	if c.Since > 0 {
 		q.CreatedAfter = time.Now().Add(-c.Since.D())
 	}

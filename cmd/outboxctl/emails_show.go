@@ -37,7 +37,11 @@ func (c emailsShowCmd) Run(e environment) error {
 	return c.with(e, func(client *outbox.Client, pool *pgxpool.Pool, org uuid.UUID) error {
 		var s shownEmail
 		var err error
-		if s.email, err = client.Get(e.ctx, org, c.ID); err != nil {
+		get := client.GetState
+		if c.JSON {
+			get = client.Get
+		}
+		if s.email, err = get(e.ctx, org, c.ID); err != nil {
 			return err
 		}
 		if s.jobs, err = outbox.ListJobs(e.ctx, pool, c.ID); err != nil {
@@ -115,7 +119,7 @@ func timeline(email *outbox.Email) []moment {
 		list = append(list, moment{at, "scheduled", ""})
 	}
 	if !email.EndedAt.IsZero() {
-		list = append(list, moment{email.EndedAt, string(email.Status), ""})
+		list = append(list, moment{email.EndedAt, "over", string(email.Status)})
 	} else if !email.NextAttemptAt.IsZero() {
 		list = append(list, moment{email.NextAttemptAt, "next attempt", ""})
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -141,6 +143,39 @@ func TestEmailsListCommand(t *testing.T) {
 	}
 }
 
+// Without the keys, what became of sealed emails is shown all the same.
+func TestEmailsCommandsWithoutKeys(t *testing.T) {
+	t.Parallel()
+	m := newMailroom(t)
+	keys, err := outbox.ParseKeyRing("k1:" + base64.StdEncoding.EncodeToString(make([]byte, outbox.KeySize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.client, err = outbox.NewClient(m.pool, outbox.Config{Keys: keys}); err != nil {
+		t.Fatal(err)
+	}
+	id := m.email("acme", "joe@example.org", "", "created_at = now() - interval '1 hour'")
+	for _, step := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"emails", "list"}, id + "  acme"},
+		{[]string{"emails", "show", id}, "stuck: no_worker"},
+		{[]string{"stuck"}, "no_worker: 1"},
+		{[]string{"emails", "cancel", id}, "is canceled"},
+	} {
+		if out := m.must(t, step.args...); !strings.Contains(out, step.want) {
+			t.Errorf("%v lacks %q:\n%s", step.args, step.want, out)
+		}
+	}
+	for _, args := range [][]string{{"list"}, {"show", id}} {
+		_, errOut, code := m.command(append(append([]string{"emails"}, args...), "--json")...)
+		if code != 1 || !strings.Contains(errOut, `under the key "k1", which is not in OUTBOXD_ENCRYPTION_KEYS`) {
+			t.Errorf("%v: code %d, %s", args, code, errOut)
+		}
+	}
+}
+
 // What a person does is kept with the email, and what is shown of it says who.
 func TestEmailsChangeCommands(t *testing.T) {
 	t.Parallel()
@@ -237,7 +272,7 @@ func TestStuckAndWorkersCommands(t *testing.T) {
 	m.doubt(doubtful)
 	table := m.must(t, "stuck", "--limit", "1")
 	for _, want := range []string{
-		late + "  acme  queued  no_worker  1d02h  0", "There are more: see --limit", "\n\nno_worker, as " + late + ":\n  No worker is alive. Start one",
+		late + "  acme  queued  no_worker  1d02h  0", "There are more: see --limit", "\n\nno_worker: 1, the oldest is " + late + ".\n  No worker is alive. Start one",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
@@ -279,5 +314,19 @@ func TestStuckAndWorkersCommands(t *testing.T) {
 	var workers []outbox.WorkerInfo
 	if err := json.Unmarshal([]byte(m.must(t, "workers", "--json")), &workers); err != nil || len(workers) != 2 || workers[0].PID != 1 {
 		t.Errorf("in JSON: %+v, %v", workers, err)
+	}
+}
+
+// The runbook explains every reason.
+func TestRunbookHasEveryStuckReason(t *testing.T) {
+	t.Parallel()
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range outbox.StuckReasons {
+		if !strings.Contains(string(runbook), "`"+string(reason)+"`") {
+			t.Errorf("the runbook lacks %s", reason)
+		}
 	}
 }

@@ -125,8 +125,9 @@ func stuckTable(stuck []outbox.StuckEmail, more bool, now time.Time) string {
 		text.WriteString("There are more: see --limit, --org and --reason.\n")
 	}
 	for _, reason := range outbox.StuckReasons {
-		if i := slices.IndexFunc(stuck, func(s outbox.StuckEmail) bool { return s.Reason == reason }); i >= 0 {
-			fmt.Fprintf(&text, "\n%s, as %s:\n  %s\n", reason, stuck[i].ID, stuck[i].Advice)
+		of := slices.DeleteFunc(slices.Clone(stuck), func(s outbox.StuckEmail) bool { return s.Reason != reason })
+		if len(of) > 0 {
+			fmt.Fprintf(&text, "\n%s: %d, the oldest is %s.\n  %s\n", reason, len(of), of[0].ID, of[0].Advice)
 		}
 	}
 	return text.String()
