@@ -337,10 +337,18 @@ func TestStuckHasOneReason(t *testing.T) {
 		t.Errorf("of an org:\n%s", diff)
 	}
 
+	// Without keys, what a worker has found out counts.
+	of = all
+	of.Keys = nil
+	got := d.stuck(names, of)
+	if got["key that the worker lacks"] != outbox.StuckKeyMissing || got["key that is not at hand"] != "" {
+		t.Errorf("without keys: %v", got)
+	}
+
 	// What is true for all is said of those that have nothing of their own.
 	d.exec("INSERT INTO outbox.river_queue (name) VALUES ($1)", outbox.Queue)
 	must(t, d.client.Jobs().QueuePause(t.Context(), outbox.Queue, nil))
-	got := d.stuck(names, all)
+	got = d.stuck(names, all)
 	for name, reason := range map[string]outbox.StuckReason{
 		"all workers busy": "queue_paused", "in a short queue": "queue_paused", "job cancelled": "job_discarded_or_cancelled", "in doubt, for a person": "in_doubt",
 	} {
