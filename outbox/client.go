@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
@@ -80,7 +79,7 @@ type Client struct {
 	cfg  Config
 	gate keyGate
 	// group has submissions share transactions.
-	group group[uuid.UUID, *grouped]
+	group submissions
 	// endpoints says where webhooks may be.
 	endpoints endpoints
 	// lanes counts what orgs have waiting.
@@ -111,7 +110,7 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("river: %w", err)
 	}
 	c := &Client{pool: pool, jobs: jobs, cfg: cfg, endpoints: endpoints{private: cfg.AllowPrivateWebhooks}}
-	c.group = group[uuid.UUID, *grouped]{atOnce: groupsPerOrg, fits: groupFits, write: c.enqueueGroup}
+	c.groupSubmissions()
 	return c, nil
 }
 

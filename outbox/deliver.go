@@ -46,6 +46,8 @@ type deliverer struct {
 	worker string
 	// underWay is what this process is sending.
 	underWay *keySet
+	// attempts has concurrent attempts share transactions.
+	attempts *attemptGroups
 	// flow says which provider may be used when.
 	flow *flow
 	// webhooks tells the orgs' endpoints.
@@ -56,7 +58,7 @@ type deliverer struct {
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
 	return &deliverer{
-		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet),
+		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), attempts: newAttemptGroups(pool, cfg.Metrics),
 		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
 	}
 }
@@ -323,10 +325,9 @@ func definite(err error) error {
 // begin commits the attempt. If the reply is lost it finds out whether the
 // attempt was recorded, since an attempt that stays open is a doubt.
 func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
-	begun, duplicates, err := begin(ctx, d.pool, []beginning{b})
+	begun, err := d.attempts.begin(ctx, b)
 	if err == nil {
-		d.cfg.Metrics.mayDuplicate(duplicates)
-		return begun[b.email], nil
+		return begun, nil
 	}
 	var found bool
 	err = d.persist(ctx, func(ctx context.Context) error {
@@ -342,11 +343,11 @@ func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 // that it knows into a doubt.
 func (d *deliverer) finish(ctx context.Context, e ending) error {
 	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		finished, err := finish(ctx, d.pool, []ending{e})
-		if finished[e.email] {
+		recorded, err := d.attempts.end(ctx, e)
+		if recorded {
 			d.cfg.Metrics.finished(e)
 		}
-		if err == nil && !finished[e.email] && e.stage == StageAccepted {
+		if err == nil && !recorded && e.stage == StageAccepted {
 			// Taken over and closed meanwhile. That it was accepted is the
 			// truth all the same.
 			err = d.settle(ctx, e)

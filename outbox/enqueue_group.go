@@ -3,17 +3,14 @@ package outbox
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
-	// groupsPerOrg is how many transactions of an org's submissions go on at a time.
-	// While one waits for the disk, the next is on its way; with more, fewer
-	// submissions share one, and each costs more (measured).
-	groupsPerOrg = 2
+	// groupsAtOnce is how many transactions of a group go on at a time: of an org's
+	// submissions, of a worker's beginnings, of its endings.
+	groupsAtOnce = 2
 
 	// groupEmails and groupBytes bound a shared transaction, so that nobody waits for
 	// long behind others. One submission alone may be larger.
@@ -26,19 +23,18 @@ const (
 	groupPatience = "50ms"
 )
 
-// grouped is a submission on its way through a group.
-type grouped struct {
-	*pending
-	// claimed is set by whoever comes first: the writer, or the caller who gives up.
-	claimed atomic.Bool
-	// done gets the outcome of the transaction; that of the submission is in pending.
-	done chan error
+// submissions is the group in which an org's submissions go: a transaction sees the
+// rows of one org.
+type submissions = group[uuid.UUID, *pending]
+
+func (c *Client) groupSubmissions() {
+	c.group.atOnce, c.group.fits, c.group.write, c.group.alone = groupsAtOnce, fitsSubmissions, c.enqueueTogether, c.enqueueAlone
 }
 
-func groupFits(together []*grouped, more *grouped) bool {
+func fitsSubmissions(together []*pending, more *pending) bool {
 	emails, bytes := len(more.emails), more.size()
-	for _, g := range together {
-		emails, bytes = emails+len(g.emails), bytes+g.size()
+	for _, p := range together {
+		emails, bytes = emails+len(p.emails), bytes+p.size()
 	}
 	return emails <= groupEmails && bytes <= groupBytes
 }
@@ -60,51 +56,19 @@ func (c *Client) enqueueGrouped(ctx context.Context, p *pending) error {
 	if c.gate.isHeld(p.scope()) {
 		return c.enqueue(ctx, []*pending{p}, c.as(p.Org).txOptions())
 	}
-	g := &grouped{pending: p, done: make(chan error, 1)}
-	c.group.add(p.Org, g)
-	select {
-	case err := <-g.done:
-		return err
-	case <-ctx.Done():
-		if g.claimed.CompareAndSwap(false, true) {
-			return ctx.Err() // and nothing is stored
-		}
-		return <-g.done
-	}
+	return c.group.do(ctx, p.Org, p)
 }
 
-// enqueueGroup stores submissions of one org together. What goes wrong with one of
-// them is no matter of the others: then each goes alone, and the next group does not
-// wait for that.
-func (c *Client) enqueueGroup(org uuid.UUID, together []*grouped) {
-	var batch []*pending
-	wanted := together[:0]
-	for _, g := range together {
-		if g.claimed.CompareAndSwap(false, true) {
-			wanted, batch = append(wanted, g), append(batch, g.pending)
-		}
-	}
-	if len(batch) == 0 {
-		return
-	}
+func (c *Client) enqueueTogether(org uuid.UUID, together []*pending) error {
 	options := c.as(org).txOptions()
 	options.BeginQuery += "; set local lock_timeout = '" + groupPatience + "'"
-	err := c.enqueue(context.Background(), batch, options)
-	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || errors.Is(err, ErrOutcomeUnknown) {
-		for _, g := range wanted {
-			g.done <- err
-		}
-		return
-	}
-	for _, g := range wanted {
-		go func() { g.done <- c.enqueueAlone(g.pending) }()
-	}
+	return c.enqueue(context.Background(), together, options)
 }
 
-// enqueueAlone stores a submission out of a group that failed, and remembers its key if
-// that was why.
-func (c *Client) enqueueAlone(p *pending) error {
-	err := c.enqueue(context.Background(), []*pending{p}, c.as(p.Org).txOptions())
+// enqueueAlone remembers the key if somebody else holds it: what else comes under it
+// is not to hold a group.
+func (c *Client) enqueueAlone(org uuid.UUID, p *pending) error {
+	err := c.enqueue(context.Background(), []*pending{p}, c.as(org).txOptions())
 	if errors.Is(err, ErrSubmissionInProgress) {
 		c.gate.hold(p.scope())
 	}

@@ -1,30 +1,67 @@
 package outbox
 
-import "sync"
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
 
 // group lets things that come at about the same time share a transaction: those that
 // come while others are being written wait for them and go together. Nobody waits for
 // company: whoever finds nothing being written goes at once, alone. Things under
 // different keys do not wait for each other.
 type group[K comparable, T any] struct {
-	// atOnce is how many writes go on at a time under one key.
+	// atOnce is how many writes go on at a time under one key. While one waits for the
+	// disk, the next is on its way; with more, fewer things share one, and each costs
+	// more.
 	atOnce int
-	// fits reports whether one more may join those that go together; nil: any number.
+	// fits reports whether one more may join those that go together.
 	fits func(together []T, more T) bool
-	// write writes what goes together. It tells those who wait.
-	write func(key K, together []T)
+	// write writes what goes together, and leaves in each thing what came of it. Its
+	// error is about all of them.
+	write func(key K, together []T) error
+	// alone writes one thing that went together with others which Postgres refused: it
+	// may not be the one that was meant.
+	alone func(key K, one T) error
 
 	mu     sync.Mutex
 	queues map[K]*groupQueue[T]
 }
 
 type groupQueue[T any] struct {
-	waiting []T
+	waiting []*waiter[T]
 	writers int
 }
 
-// add has one thing written.
-func (g *group[K, T]) add(key K, one T) {
+// waiter is who waits until a thing is written.
+type waiter[T any] struct {
+	thing T
+	// claimed is set by whoever comes first: the writer, or the one who gives up.
+	claimed atomic.Bool
+	done    chan error
+}
+
+// do has a thing written and waits until it is. If ctx ends before its turn has come,
+// the error is that of ctx and nothing has been written; from then on it is not
+// canceled any more.
+func (g *group[K, T]) do(ctx context.Context, key K, thing T) error {
+	w := &waiter[T]{thing: thing, done: make(chan error, 1)}
+	g.add(key, w)
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		if w.claimed.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+		return <-w.done
+	}
+}
+
+func (g *group[K, T]) add(key K, w *waiter[T]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q := g.queues[key]
@@ -35,7 +72,7 @@ func (g *group[K, T]) add(key K, one T) {
 		q = &groupQueue[T]{}
 		g.queues[key] = q
 	}
-	q.waiting = append(q.waiting, one)
+	q.waiting = append(q.waiting, w)
 	if q.writers < g.atOnce {
 		q.writers++
 		go g.work(key, q)
@@ -44,29 +81,50 @@ func (g *group[K, T]) add(key K, one T) {
 
 // work writes until nothing waits.
 func (g *group[K, T]) work(key K, q *groupQueue[T]) {
-	for together := g.next(key, q); together != nil; together = g.next(key, q) {
-		g.write(key, together)
+	for waiters := g.next(key, q); waiters != nil; waiters = g.next(key, q) {
+		g.writeAll(key, waiters)
 	}
 }
 
-// next takes what goes together, the longest waiting first; nil: the writer is done.
-func (g *group[K, T]) next(key K, q *groupQueue[T]) []T {
+// next takes those who go together, the longest waiting first; nil: nobody waits, and
+// the writer is done.
+func (g *group[K, T]) next(key K, q *groupQueue[T]) (waiters []*waiter[T]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(q.waiting) == 0 {
+	var together []T
+	for len(q.waiting) > 0 {
+		w := q.waiting[0]
+		if len(together) > 0 && !g.fits(together, w.thing) {
+			break
+		}
+		q.waiting[0], q.waiting = nil, q.waiting[1:]
+		if w.claimed.CompareAndSwap(false, true) {
+			waiters, together = append(waiters, w), append(together, w.thing)
+		}
+	}
+	if waiters == nil {
 		if q.writers--; q.writers == 0 {
 			delete(g.queues, key)
 		}
-		return nil
 	}
-	n := 1
-	for n < len(q.waiting) && (g.fits == nil || g.fits(q.waiting[:n], q.waiting[n])) {
-		n++
+	return waiters
+}
+
+// writeAll writes together what goes together. What Postgres refuses because of one of
+// them is written singly, and those who come next do not wait for that.
+func (g *group[K, T]) writeAll(key K, waiters []*waiter[T]) {
+	together := make([]T, len(waiters))
+	for i, w := range waiters {
+		together[i] = w.thing
 	}
-	together := q.waiting[:n:n]
-	q.waiting = q.waiting[n:]
-	if len(q.waiting) == 0 {
-		q.waiting = nil // do not keep what is written
+	err := g.write(key, together)
+	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || errors.Is(err, ErrOutcomeUnknown) {
+		for _, w := range waiters {
+			w.done <- err
+		}
+		return
 	}
-	return together
+	for _, w := range waiters {
+		go func() { w.done <- g.alone(key, w.thing) }()
+	}
 }
