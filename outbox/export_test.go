@@ -224,3 +224,14 @@ func (c *Client) Waiting(org uuid.UUID) int {
 	}
 	return 0
 }
+
+// Beginning returns how many attempts wait to begin.
+func (d *Deliverer) Beginning() int {
+	g := &d.attempts.begins
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if q := g.queues[struct{}{}]; q != nil {
+		return len(q.waiting)
+	}
+	return 0
+}
