@@ -18,9 +18,8 @@ const (
 	groupBytes  = 1 << 20
 
 	// groupPatience is how long a shared transaction waits for a key that somebody
-	// else holds, before each of its submissions goes alone: one that has to wait does
-	// not hold the others for longer.
-	groupPatience = "50ms"
+	// else holds. The submission that has to wait then goes alone.
+	groupPatience = "20ms"
 )
 
 // submissions is the group in which an org's submissions go: a transaction sees the
@@ -60,17 +59,21 @@ func (c *Client) enqueueGrouped(ctx context.Context, p *pending) error {
 }
 
 func (c *Client) enqueueTogether(org uuid.UUID, together []*pending) error {
+	one := len(together) == 1
+	if one && c.gate.isHeld(together[0].scope()) {
+		return ErrSubmissionInProgress
+	}
 	options := c.as(org).txOptions()
 	options.BeginQuery += "; set local lock_timeout = '" + groupPatience + "'"
-	return c.enqueue(context.Background(), together, options)
-}
-
-// enqueueAlone remembers the key if somebody else holds it: what else comes under it
-// is not to hold a group.
-func (c *Client) enqueueAlone(org uuid.UUID, p *pending) error {
-	err := c.enqueue(context.Background(), []*pending{p}, c.as(org).txOptions())
-	if errors.Is(err, ErrSubmissionInProgress) {
-		c.gate.hold(p.scope())
+	err := c.enqueue(context.Background(), together, options)
+	if one && errors.Is(err, ErrSubmissionInProgress) {
+		c.gate.hold(together[0].scope())
 	}
 	return err
+}
+
+// enqueueAlone waits for a key that somebody else holds as long as the pool's
+// lock_timeout allows.
+func (c *Client) enqueueAlone(org uuid.UUID, p *pending) error {
+	return c.enqueue(context.Background(), []*pending{p}, c.as(org).txOptions())
 }

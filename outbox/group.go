@@ -23,8 +23,7 @@ type group[K comparable, T any] struct {
 	// write writes what goes together, and leaves in each thing what came of it. Its
 	// error is about all of them.
 	write func(key K, together []T) error
-	// alone writes one thing that went together with others which Postgres refused: it
-	// may not be the one that was meant.
+	// alone writes one thing that write could not, with all the time that it takes.
 	alone func(key K, one T) error
 
 	mu     sync.Mutex
@@ -110,21 +109,35 @@ func (g *group[K, T]) next(key K, q *groupQueue[T]) (waiters []*waiter[T]) {
 	return waiters
 }
 
-// writeAll writes together what goes together. What Postgres refuses because of one of
-// them is written singly, and those who come next do not wait for that.
+// writeAll writes together what goes together. If one of them is why that fails, each
+// is tried by itself, one after the other: many connections at once would cost more
+// than that. Whose fault it was goes on alone, and nobody waits for it any more.
 func (g *group[K, T]) writeAll(key K, waiters []*waiter[T]) {
 	together := make([]T, len(waiters))
 	for i, w := range waiters {
 		together[i] = w.thing
 	}
 	err := g.write(key, together)
-	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || errors.Is(err, ErrOutcomeUnknown) {
+	switch {
+	case !isAboutOne(err):
 		for _, w := range waiters {
 			w.done <- err
 		}
-		return
+	case len(waiters) > 1:
+		for i := range waiters {
+			g.writeAll(key, waiters[i:i+1])
+		}
+	default:
+		go func() { waiters[0].done <- g.alone(key, together[0]) }()
 	}
-	for _, w := range waiters {
-		go func() { w.done <- g.alone(key, w.thing) }()
+}
+
+// isAboutOne reports whether an error may be about one of the things that went
+// together: Postgres refused it, and nothing is written.
+func isAboutOne(err error) bool {
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return false
 	}
+	_, refused := errors.AsType[*pgconn.PgError](err)
+	return refused || errors.Is(err, ErrSubmissionInProgress)
 }
