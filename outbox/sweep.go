@@ -145,6 +145,12 @@ func (s *sweeper) recoverFrom(ctx context.Context, o owner) (dead bool, err erro
 	return dead, nil
 }
 
+// Why jobs are handed back, as River UI shows it; the first follows a worker's id.
+const (
+	workerGone      = "is gone: its session with the database has ended"
+	deliveryOverdue = "the delivery is past its deadline: its worker does not answer"
+)
+
 // sqlFreeJobs hands running jobs back to the queue. The reason stays visible
 // in River UI among the job's errors; the count is where River's own rescuer
 // keeps it. A job that was to be cancelled is.
@@ -184,7 +190,7 @@ func (s *sweeper) takeJobs(ctx context.Context, tx pgx.Tx, worker string) (freed
 	if err != nil {
 		return 0, err
 	}
-	freed, err = s.free(ctx, tx, ids, "worker "+worker+" is gone: its session with the database has ended")
+	freed, err = s.free(ctx, tx, ids, "worker "+worker+" "+workerGone)
 	if err != nil {
 		return 0, err
 	}
@@ -266,7 +272,7 @@ func (s *sweeper) freeOverdue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		freed, err = s.free(ctx, tx, ids, "the delivery is past its deadline: its worker does not answer")
+		freed, err = s.free(ctx, tx, ids, deliveryOverdue)
 		return err
 	})
 	if err != nil {
