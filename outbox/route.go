@@ -83,7 +83,7 @@ func (d *deliverer) postpone(ctx context.Context, e *delivery, h hold) (time.Dur
 	if h.reason != reasonMisconfigured && e.now.After(e.giveUpAt(d.cfg.GiveUpAfter)) {
 		return 0, d.end(ctx, e, StatusFailed, reasonGaveUp, errors.New("no provider took it: "+h.reason))
 	}
-	return d.putOff(ctx, e, h.wait, "provider_"+h.reason)
+	return d.putOff(ctx, e, h.wait, reasonProvider+h.reason)
 }
 
 // putOff shows why the email waits. No attempt is used up.
@@ -98,6 +98,8 @@ func (d *deliverer) putOff(ctx context.Context, e *delivery, wait time.Duration,
 }
 
 const (
+	// reasonProvider begins why an email waits for a provider.
+	reasonProvider   = "provider_"
 	reasonKeyMissing = "key_missing"
 	reasonUnreadable = "content_unreadable"
 

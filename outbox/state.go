@@ -162,7 +162,7 @@ const sqlListRecoveries = `
 SELECT (x.error ->> 'at')::timestamptz, x.error ->> 'error', count(*)
 FROM outbox.river_job j CROSS JOIN LATERAL unnest(j.errors) AS x (error)
 WHERE j.metadata ? 'river:rescue_count' AND j.kind = 'deliver_email'
-    AND (x.error ->> 'error' LIKE 'worker % ` + workerGone + `' OR x.error ->> 'error' = '` + deliveryOverdue + `')
+    AND (x.error ->> 'error' LIKE '` + goneBeforeID + `%` + goneAfterID + `' OR x.error ->> 'error' = '` + deliveryOverdue + `')
 GROUP BY 1, 2 ORDER BY 1 DESC LIMIT $1`
 
 // ListRecoveries returns the newest recoveries, as long as River keeps the jobs: a

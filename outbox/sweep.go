@@ -145,11 +145,8 @@ func (s *sweeper) recoverFrom(ctx context.Context, o owner) (dead bool, err erro
 	return dead, nil
 }
 
-// Why jobs are handed back, as River UI shows it; the first follows a worker's id.
-const (
-	workerGone      = "is gone: its session with the database has ended"
-	deliveryOverdue = "the delivery is past its deadline: its worker does not answer"
-)
+// deliveryOverdue is why a job is handed back whose worker is alive.
+const deliveryOverdue = "the delivery is past its deadline: its worker does not answer"
 
 // sqlFreeJobs hands running jobs back to the queue. The reason stays visible
 // in River UI among the job's errors; the count is where River's own rescuer
@@ -179,6 +176,13 @@ const (
 	sqlNotifyLeader = `SELECT pg_notify('outbox.river_leadership', jsonb_build_object('action', 'resigned', 'leader_id', $1::text)::text)`
 )
 
+// goneBeforeID and goneAfterID are why a job was taken away from a worker, around
+// that one's id.
+const (
+	goneBeforeID = "worker "
+	goneAfterID  = " is gone: its session with the database has ended"
+)
+
 // takeJobs frees what a dead worker held, its leadership of River included,
 // which would otherwise run out only after many seconds. It returns how many.
 func (s *sweeper) takeJobs(ctx context.Context, tx pgx.Tx, worker string) (freed int, err error) {
@@ -190,7 +194,7 @@ func (s *sweeper) takeJobs(ctx context.Context, tx pgx.Tx, worker string) (freed
 	if err != nil {
 		return 0, err
 	}
-	freed, err = s.free(ctx, tx, ids, "worker "+worker+" "+workerGone)
+	freed, err = s.free(ctx, tx, ids, goneBeforeID+worker+goneAfterID)
 	if err != nil {
 		return 0, err
 	}
@@ -284,9 +288,7 @@ func (s *sweeper) freeOverdue(ctx context.Context) error {
 
 // sqlOrphans finds emails that are not over and that no live job will come
 // for: River discarded it, somebody deleted or cancelled it in River UI, or a
-// late completion closed it. A job that comes long after the email is due is
-// none either: it waits for evidence in a doubt, and a worker that was paused
-// has said meanwhile that nothing was sent.
+// late completion closed it.
 const sqlOrphans = `
 SELECT w.id, w.org_id, w.priority, w.due, j.id IS NULL
 FROM (
@@ -297,13 +299,17 @@ FROM (
 ) w
 LEFT JOIN LATERAL (
     SELECT j.id FROM outbox.river_job j
-    WHERE j.args ->> 'email_id' = w.id::text AND j.kind = 'deliver_email'
-        AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
-        AND NOT (w.status = 'queued' AND j.state = 'scheduled'
-            AND j.scheduled_at > greatest(w.due, now()) + interval '30 seconds')
+    WHERE j.args ->> 'email_id' = w.id::text AND j.kind = 'deliver_email' AND ` + comingJobSQL + `
     LIMIT 1
 ) j ON true
 ORDER BY w.id`
+
+// comingJobSQL is the condition that a job j comes for an email w that is not over.
+// Long after the email is due is too late: such a job waits for evidence in a doubt,
+// and a worker that was paused has said meanwhile that nothing was sent.
+const comingJobSQL = `(j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled')
+        AND NOT (w.status = 'queued' AND j.state = 'scheduled'
+            AND j.scheduled_at > greatest(w.due, now()) + interval '30 seconds'))`
 
 // orphanLock lets one worker at a time look for forgotten emails, so that two
 // do not give the same email a job each.
