@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Dossier is what operators see of one email.
@@ -54,4 +55,37 @@ func (c *Client) Dossier(ctx context.Context, id uuid.UUID) (*Dossier, error) {
 		return nil, fmt.Errorf("read dossier: %w", err)
 	}
 	return d, nil
+}
+
+// WhyStuck returns an email of any org if [ListStuck] would list it with this
+// filter, and nil otherwise.
+func WhyStuck(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, filter StuckFilter) (*StuckEmail, error) {
+	s, err := readSituation(ctx, pool, filter)
+	if err != nil {
+		return nil, fmt.Errorf("look why an email is stuck: %w", err)
+	}
+	var facts []stuckFacts
+	err = AcrossOrgs(pool).Query(ctx, collect(&facts, pgx.RowToStructByPos[stuckFacts]), sqlStuckFacts, idBefore(id), 1, nil)
+	if err != nil {
+		return nil, fmt.Errorf("look why an email is stuck: %w", err)
+	}
+	if len(facts) == 0 || facts[0].ID != id {
+		return nil, nil
+	}
+	reason := s.judge(&facts[0])
+	if reason == "" {
+		return nil, nil
+	}
+	email := s.show(&facts[0], reason)
+	return &email, nil
+}
+
+// idBefore is the greatest id below another.
+func idBefore(id uuid.UUID) uuid.UUID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]--; id[i] != 0xff {
+			break
+		}
+	}
+	return id
 }

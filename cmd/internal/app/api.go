@@ -50,7 +50,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 	pagesCtx, stopPages := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPages()
-	pages, err := cfg.newAdminPages(pagesCtx, pool, client, log)
+	pages, err := cfg.newAdminPages(pagesCtx, pool, client, keys, log)
 	if err != nil {
 		return err
 	}

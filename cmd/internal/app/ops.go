@@ -109,7 +109,9 @@ const riverUIPath = "/riverui"
 
 // newAdminPages returns River UI and the console, running until ctx ends. Without a
 // password there are none.
-func (c *Config) newAdminPages(ctx context.Context, pool *pgxpool.Pool, client *outbox.Client, log *slog.Logger) (*adminPages, error) {
+func (c *Config) newAdminPages(
+	ctx context.Context, pool *pgxpool.Pool, client *outbox.Client, keys *outbox.KeyRing, log *slog.Logger,
+) (*adminPages, error) {
 	if c.AdminPassword == "" {
 		log.InfoContext(ctx, "the console, River UI and pprof are off: set OUTBOXD_ADMIN_PASSWORD to turn them on")
 		return nil, nil
@@ -120,6 +122,7 @@ func (c *Config) newAdminPages(ctx context.Context, pool *pgxpool.Pool, client *
 	}
 	return &adminPages{riverUI: ui, console: console.New(console.Config{
 		Pool: pool, Outbox: client, RiverUI: riverUIPath, Logger: log, ReadOnly: c.AdminReadOnly,
+		Stuck: outbox.StuckFilter{UnknownWait: c.UnknownWait.D(), OnUnknown: outbox.Policy(c.OnUnknown), Keys: keys},
 	})}, nil
 }
 

@@ -17,13 +17,15 @@ import (
 // Path is where the pages are.
 const Path = "/console"
 
-// Config is what the console needs. All fields are required but ReadOnly.
+// Config is what the console needs. All fields are required but Stuck and ReadOnly.
 type Config struct {
 	// Pool may be the API's: the console says itself that it stands above orgs.
 	Pool   *pgxpool.Pool
 	Outbox *outbox.Client
 	// RiverUI is the path of River UI on the same listener.
 	RiverUI string
+	// Stuck has what the workers are configured with, to say why an email is stuck.
+	Stuck outbox.StuckFilter
 	// Logger receives who changed what, and what went wrong.
 	Logger *slog.Logger
 	// ReadOnly offers and does nothing that changes anything.
@@ -51,6 +53,8 @@ func New(cfg Config) http.Handler {
 	route("GET /console/emails/{id}", h.email)
 	route("GET /console/emails/{id}/{action}", h.askEmailAction)
 	route("POST /console/emails/{id}/{action}", h.doEmailAction)
+	route("GET /console/stuck", h.stuck)
+	route("GET /console/workers", h.workers)
 	route("GET /console/suppressions", h.suppressions)
 	route("GET /console/suppressions/remove", h.askUnsuppress)
 	route("POST /console/suppressions/remove", h.doUnsuppress)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/net/html/atom"
 
 	"github.com/outboxd/outboxd/cmd/internal/console"
 	"github.com/outboxd/outboxd/internal/testdb"
@@ -91,7 +92,7 @@ func (d *desk) attempt(id uuid.UUID, provider, stage, rest string, args ...any) 
 	d.exec(`INSERT INTO outbox.attempts (email_id, number, provider, provider_key, worker, began_at, deadline, stage, payload_sha256)
 		SELECT $1, attempts + 1, $2, gen_random_uuid(), 'host/1/w', now() - interval '3 seconds', now(), $3, 'x' FROM outbox.emails WHERE id = $1`,
 		id, provider, stage)
-	d.exec("UPDATE outbox.emails SET attempts = attempts + 1 WHERE id = $1", id)
+	d.exec("UPDATE outbox.emails SET attempts = attempts + 1, created_at = created_at - interval '5 seconds' WHERE id = $1", id)
 	d.exec("UPDATE outbox.attempts SET "+rest+" WHERE email_id = $1", append([]any{id}, args...)...)
 }
 
@@ -101,13 +102,13 @@ func (d *desk) furnish() {
 	d.acme, d.zeta = d.org("acme"), d.org("zeta")
 	d.submit(d.acme, "waiting")
 	doubtful := d.submit(d.acme, "doubtful")
-	d.attempt(doubtful, "postmark", "sending", "in_doubt_at = now() - interval '1 second'")
+	d.attempt(doubtful, "postmark", "sending", "in_doubt_at = began_at + interval '2 seconds'")
 	d.exec("UPDATE outbox.emails SET status = 'unknown', reason = 'in_doubt' WHERE id = $1", doubtful)
 	failed := d.submit(d.zeta, "failed")
-	d.attempt(failed, "sendgrid", "rejected", "ended_at = now(), evidence = 'response', status_code = 400, code = 'bad_from', detail = 'no such sender'")
+	d.attempt(failed, "sendgrid", "rejected", "ended_at = began_at + interval '3 seconds', evidence = 'response', status_code = 400, code = 'bad_from', detail = 'no such sender'")
 	d.exec("UPDATE outbox.emails SET status = 'failed', reason = 'rejected', ended_at = now() WHERE id = $1", failed)
 	read := d.submit(d.zeta, "read")
-	d.attempt(read, "sendgrid", "accepted", "ended_at = now(), evidence = 'response', status_code = 202, provider_message_id = '<1@sendgrid>', trace_id = '4bf92f'")
+	d.attempt(read, "sendgrid", "accepted", "ended_at = began_at + interval '3 seconds', evidence = 'response', status_code = 202, provider_message_id = '<1@sendgrid>', trace_id = '4bf92f'")
 	d.exec("UPDATE outbox.emails SET status = 'delivered', ended_at = now() WHERE id = $1", read)
 	d.exec(`INSERT INTO outbox.events (id, email_id, type, provider, recipient, occurred_at, received_at, detail) VALUES
 		(gen_random_uuid(), $1, 'delivered', 'sendgrid', 'read@example.org', now(), now() + interval '5 minutes', ''),
@@ -151,11 +152,15 @@ func TestEveryPage(t *testing.T) {
 	d.see("/console/").says("No worker has run on this database yet", "No org and no queue is paused")
 	d.see("/console/emails?since=all").says("Nothing was submitted yet")
 	d.see("/console/suppressions").says("There is no org yet")
+	d.see("/console/stuck").says("No email is stuck.")
+	d.see("/console/workers").says("No worker has run on this database yet")
 	d.furnish()
+	d.worker("host/7/alive", true)
+	d.exec("UPDATE outbox.emails SET created_at = now() - interval '10 minutes'")
 	before := d.everything()
 	queue := []string{
 		"/console/", "/console/emails?q=nothing", "/console/emails?q=gone@example.org", "/console/suppressions?org=acme",
-		"/console/suppressions?address=gone@example.org", "/console/emails?status=expired", "/console/emails?q=%3Cscript%3E",
+		"/console/suppressions?address=gone@example.org", "/console/stuck?reason=hold", "/console/emails?status=expired", "/console/emails?q=%3Cscript%3E",
 	}
 	for _, id := range d.emails {
 		queue = append(queue, "/console/emails/"+id.String())
@@ -204,11 +209,13 @@ func TestOverview(t *testing.T) {
 	d.exec(`UPDATE outbox.river_job SET metadata = '{"river:rescue_count": 1}', errors = ARRAY[jsonb_build_object('at', now(), 'attempt', 1,
 		'error', 'worker host/1/w is gone: its session with the database has ended', 'trace', '')] WHERE args ->> 'email_id' = ANY ($1::text[])`,
 		[]string{d.emails["waiting"].String(), d.emails["doubtful"].String()})
+	d.worker("host/7/gone", false)
+	d.exec("UPDATE outbox.emails SET created_at = now() - interval '10 minutes' WHERE id = $1", d.emails["purged"])
 	page := d.see("/console/")
 	page.says(
 		"Look at this", "No worker is alive", "The queue emails is paused in River UI", "The provider postmark is taken out: misconfigured",
 		"1 email is in doubt", "Queued 2", "it refuses our key", "org zeta", "unpaid", "outboxctl org resume zeta",
-		"2 worker host/1/w is gone",
+		"2 worker host/1/w is gone", "1 email is stuck.", "None. Start a worker", "org_paused 1",
 	)
 	page.hides("http-equiv")
 	if html := d.see("/console/?every=10").html; !strings.Contains(html, `<meta http-equiv="refresh" content="10">`) {
@@ -216,6 +223,71 @@ func TestOverview(t *testing.T) {
 	}
 	if rows := d.see(page.link("Emails in doubt")).rows(); len(rows) != 1 || !strings.HasPrefix(rows[0], "doubtful") {
 		t.Errorf("the link to the emails in doubt shows %q", rows)
+	}
+}
+
+// worker records one, and holds its session if it is alive.
+func (d *desk) worker(id string, alive bool) {
+	d.t.Helper()
+	const namespace, key = 0x6f757462, 7
+	d.exec("INSERT INTO outbox.workers (id, lock_key, host, pid, version) VALUES ($1, $2, 'host', 7, 'v1')", id, key)
+	if !alive {
+		return
+	}
+	conn, err := d.open.Acquire(context.Background())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(conn.Release)
+	if _, err := conn.Exec(context.Background(), "SELECT pg_advisory_lock($1, $2)", namespace, key); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// What is stuck is shown with why and with what to do, in the list and on the
+// email's own page; and who is alive.
+func TestStuckAndWorkers(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.furnish()
+	d.worker("host/7/alive", true)
+	d.exec("UPDATE outbox.emails SET created_at = now() - interval '10 minutes' WHERE id = $1", d.emails["waiting"])
+	d.exec("DELETE FROM outbox.river_job WHERE args ->> 'email_id' = $1::text", d.emails["waiting"].String())
+	overview := d.see("/console/")
+	overview.says("1 email is stuck.", "job_missing 1", "Workers alive 1", "host/7/alive")
+	list := d.see(overview.link("job_missing"))
+	list.says("No job comes for it", "acme")
+	id := d.emails["waiting"].String()
+	if rows := list.rows(); len(rows) != 1 || rows[0] != id {
+		t.Fatalf("stuck: %q", rows)
+	}
+	d.see(list.link(id)).says("stuck job_missing", "No job comes for it")
+	d.see("/console/stuck?reason=hold").says("No email is stuck that fits these filters.")
+	if d.see("/console/stuck?org=zeta").rows() != nil {
+		t.Error("the list of another org has it")
+	}
+	if text := d.see(d.path("purged")).text(); strings.Contains(text, "stuck") {
+		t.Error("an email that was submitted just now is called stuck")
+	}
+
+	d.exec("UPDATE outbox.emails SET created_at = now() - interval '2 hours' WHERE id = $1", d.emails["doubtful"])
+	d.exec("UPDATE outbox.emails SET on_unknown = 'hold' WHERE id = $1", d.emails["doubtful"])
+	d.exec("UPDATE outbox.attempts SET in_doubt_at = now() - interval '1 hour', deadline = now() - interval '1 hour' WHERE email_id = $1", d.emails["doubtful"])
+	page := d.see(d.path("doubtful"))
+	page.says("stuck in_doubt", d.dossier("doubtful").Attempts[0].ProviderKey.String())
+	if code := page.elements(atom.Code); !strings.HasPrefix(textOf(code[0]), "outboxctl emails resolve") {
+		t.Errorf("the command is %q", textOf(code[0]))
+	}
+
+	d.exec("UPDATE outbox.river_job SET state = 'running', attempted_at = now(), attempted_by = '{host/7/alive}' WHERE args ->> 'email_id' = $1::text", d.emails["purged"].String())
+	d.exec("INSERT INTO outbox.workers (id, lock_key, host, pid, version, ended_at) VALUES ('host/8/ended', 8, 'host', 8, 'v0', now())")
+	workers := d.see("/console/workers")
+	workers.says("host/7/alive", "alive", "host/8/ended", "ended")
+	if rows := workers.rows(); len(rows) != 2 || rows[0] != "host/7/alive" {
+		t.Errorf("workers %q", rows)
+	}
+	if rows := d.see("/console/").rows(); slices.Contains(rows, "host/8/ended") {
+		t.Error("the overview lists one that has ended")
 	}
 }
 

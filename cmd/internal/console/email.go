@@ -13,6 +13,8 @@ type emailView struct {
 	*outbox.Dossier
 	Timeline []moment
 	Actions  []offer
+	// Stuck is why it waits; nil: there is nothing unusual about it.
+	Stuck *outbox.StuckEmail
 }
 
 // offer is an action that the email allows.
@@ -28,6 +30,11 @@ func (h handler) email(r *http.Request) (response, error) {
 		return nil, err
 	}
 	view := emailView{Dossier: d, Timeline: timelineOf(d)}
+	if !d.Status.Ended() {
+		if view.Stuck, err = outbox.WhyStuck(r.Context(), h.Pool, d.ID, h.Stuck); err != nil {
+			return nil, err
+		}
+	}
 	for _, a := range actions {
 		if a.allowed(d) && !h.ReadOnly {
 			view.Actions = append(view.Actions, offer{a, emailPath(d.ID) + "/" + a.Slug})

@@ -22,6 +22,8 @@ type overviewView struct {
 	Providers  []outbox.ProviderState
 	Pauses     []outbox.Pause
 	Recoveries []outbox.Recovery
+	Workers    []outbox.WorkerInfo
+	Stuck      stuckCounts
 	Rows       []waitingRow
 	Alarms     []alarm
 }
@@ -66,7 +68,13 @@ func (h handler) readOverview(ctx context.Context) (view *overviewView, err erro
 	if view.Pauses, err = outbox.ListPauses(ctx, h.Pool); err != nil {
 		return nil, err
 	}
-	view.Recoveries, err = outbox.ListRecoveries(ctx, h.Pool, recoveriesShown)
+	if view.Recoveries, err = outbox.ListRecoveries(ctx, h.Pool, recoveriesShown); err != nil {
+		return nil, err
+	}
+	if view.Workers, err = h.aliveWorkers(ctx); err != nil {
+		return nil, err
+	}
+	view.Stuck, err = h.countStuck(ctx)
 	return view, err
 }
 
@@ -130,6 +138,12 @@ func alarmsOf(v *overviewView) (list []alarm) {
 		if p.Reason != "" {
 			add("#providers", "Providers", "The provider %s is taken out: %s.", p.Name, p.Reason)
 		}
+	}
+	if v.Stuck.Unknown {
+		add(stuckPath, "The oldest", "So much waits that it took too long to count what is stuck.")
+	}
+	if n := v.Stuck.Total(); n > 0 {
+		add(stuckPath, "Stuck emails", "%s stuck%s.", counted(n), v.Stuck.orMore())
 	}
 	if n := v.InDoubt(); n.Total > 0 {
 		add(n.Link, "Emails in doubt", "%s in doubt: nobody knows whether a provider has them.", counted(n.Total))

@@ -17,12 +17,14 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"join":       strings.Join,
 	"listing":    listingOf,
 	"number":     formatNumber,
+	"prose":      proseOf,
 	"rate":       formatRate,
 	"recipients": recipientsOf,
 	"rfc3339":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"stamp":      formatStamp,
 	"status":     statusOf,
 	"when":       whenOf,
+	"workers":    workersOf,
 }).ParseFS(files, "pages/*.html"))
 
 // page is what every page has.
