@@ -114,6 +114,40 @@ func ReadPace(ctx context.Context, pool *pgxpool.Pool) (p Pace, err error) {
 	return p, nil
 }
 
+// ProviderPace is how a provider has done lately, by the attempts of emails that
+// ended in the time of a [Pace].
+type ProviderPace struct {
+	Name string
+	// Accepted and Rejected are attempts per second.
+	Accepted, Rejected float64
+	// Median is how long half of those attempts took at most.
+	Median time.Duration
+}
+
+const sqlProviderPaces = `
+WITH done AS (
+    SELECT j.finalized_at AS at, (j.args ->> 'email_id')::uuid AS id FROM outbox.river_job j
+    WHERE j.state = 'completed' AND j.finalized_at > now() - $1::interval AND j.kind = 'deliver_email'
+    ORDER BY j.finalized_at DESC LIMIT $2
+), span AS (
+    SELECT greatest(extract(epoch FROM CASE WHEN count(*) = $2 THEN now() - min(at) ELSE $1::interval END), 1)::float8 AS seconds FROM done
+)
+SELECT a.provider, count(*) FILTER (WHERE a.stage = 'accepted') / s.seconds, count(*) FILTER (WHERE a.stage = 'rejected') / s.seconds,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY a.ended_at - a.began_at)
+FROM (SELECT DISTINCT id FROM done) d JOIN outbox.attempts a ON a.email_id = d.id CROSS JOIN span s
+WHERE a.stage IN ('accepted', 'rejected') AND a.ended_at > now() - $1::interval
+GROUP BY a.provider, s.seconds ORDER BY a.provider`
+
+// ReadProviderPaces measures what [ReadPace] does, for each provider that had
+// something to do, by name.
+func ReadProviderPaces(ctx context.Context, pool *pgxpool.Pool) (paces []ProviderPace, err error) {
+	err = AcrossOrgs(pool).Query(ctx, collect(&paces, pgx.RowToStructByPos[ProviderPace]), sqlProviderPaces, paceWindow, paceLimit)
+	if err != nil {
+		return nil, fmt.Errorf("read pace of providers: %w", err)
+	}
+	return paces, nil
+}
+
 // Pause is something that somebody has stopped.
 type Pause struct {
 	// Kind is org, queue or installation.

@@ -198,6 +198,14 @@ func TestStateOfTheDeployment(t *testing.T) {
 		}
 	}
 
+	w.exec(`UPDATE outbox.attempts SET stage = 'accepted', ended_at = began_at + interval '40 milliseconds' WHERE email_id = $1`, w.a.email)
+	w.exec(`UPDATE outbox.attempts SET stage = 'accepted', ended_at = began_at - interval '1 hour' WHERE email_id = $1`, w.b.doubtful)
+	paces, err := outbox.ReadProviderPaces(ctx, w.closed)
+	if err != nil || len(paces) != 1 || paces[0].Name != "p" || paces[0].Accepted != pace.Accepted || paces[0].Rejected != 0 ||
+		paces[0].Median != 40*time.Millisecond {
+		t.Errorf("paces %+v, error %v", paces, err)
+	}
+
 	must(t, outbox.PauseOrg(ctx, w.open, w.a.org.String(), "unpaid"))
 	w.exec(`INSERT INTO outbox.river_queue (name, paused_at) VALUES ('emails', now()), ('theirs', now())`)
 	pauses, err := outbox.ListPauses(ctx, w.closed)

@@ -19,7 +19,7 @@ const recoveriesShown = 5
 type overviewView struct {
 	State      *outbox.State
 	Pace       outbox.Pace
-	Providers  []outbox.ProviderState
+	Providers  []providerRow
 	Pauses     []outbox.Pause
 	Recoveries []outbox.Recovery
 	Workers    []outbox.WorkerInfo
@@ -36,6 +36,15 @@ type waitingRow struct {
 	Oldest time.Duration
 	Link   string
 }
+
+// providerRow is a provider's health, and how it has done lately.
+type providerRow struct {
+	outbox.ProviderState
+	outbox.ProviderPace
+}
+
+// Provider is its name, which both parts have.
+func (r providerRow) Provider() string { return r.ProviderState.Name }
 
 // alarm is something that a person should look at.
 type alarm struct{ Text, Link, LinkText string }
@@ -62,7 +71,7 @@ func (h handler) readOverview(ctx context.Context) (view *overviewView, err erro
 	if view.Pace, err = outbox.ReadPace(ctx, h.Pool); err != nil {
 		return nil, err
 	}
-	if view.Providers, err = outbox.ProviderStates(ctx, h.Pool); err != nil {
+	if view.Providers, err = h.providers(ctx); err != nil {
 		return nil, err
 	}
 	if view.Pauses, err = outbox.ListPauses(ctx, h.Pool); err != nil {
@@ -76,6 +85,27 @@ func (h handler) readOverview(ctx context.Context) (view *overviewView, err erro
 	}
 	view.Stuck, err = h.countStuck(ctx)
 	return view, err
+}
+
+func (h handler) providers(ctx context.Context) (rows []providerRow, err error) {
+	states, err := outbox.ProviderStates(ctx, h.Pool)
+	if err != nil {
+		return nil, err
+	}
+	paces, err := outbox.ReadProviderPaces(ctx, h.Pool)
+	if err != nil {
+		return nil, err
+	}
+	for _, state := range states {
+		row := providerRow{ProviderState: state}
+		for _, pace := range paces {
+			if pace.Name == state.Name {
+				row.ProviderPace = pace
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
 // rowsOf groups what waits by status.
@@ -136,7 +166,7 @@ func alarmsOf(v *overviewView) (list []alarm) {
 	}
 	for _, p := range v.Providers {
 		if p.Reason != "" {
-			add("#providers", "Providers", "The provider %s is taken out: %s.", p.Name, p.Reason)
+			add("#providers", "Providers", "The provider %s is taken out: %s.", p.Provider(), p.Reason)
 		}
 	}
 	if v.Stuck.Unknown {
@@ -146,7 +176,7 @@ func alarmsOf(v *overviewView) (list []alarm) {
 		add(stuckPath, "Stuck emails", "%s stuck%s.", counted(n), v.Stuck.orMore())
 	}
 	if n := v.InDoubt(); n.Total > 0 {
-		add(n.Link, "Emails in doubt", "%s in doubt: nobody knows whether a provider has them.", counted(n.Total))
+		add(n.Link, "Emails in doubt", "%s in doubt: nobody knows what the provider did.", counted(n.Total))
 	}
 	return list
 }

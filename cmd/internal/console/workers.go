@@ -13,11 +13,13 @@ import (
 type workersView struct {
 	Workers []outbox.WorkerInfo
 	Caption string
-	Now     time.Time
+	// Past shows what became of those that are not alive any more.
+	Past bool
+	Now  time.Time
 }
 
-func workersOf(workers []outbox.WorkerInfo, caption string, now time.Time) workersView {
-	return workersView{workers, caption, now}
+func workersOf(workers []outbox.WorkerInfo, caption string, past bool, now time.Time) workersView {
+	return workersView{workers, caption, past, now}
 }
 
 // workers lists those that are alive, and the last that were.
