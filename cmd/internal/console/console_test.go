@@ -41,14 +41,22 @@ const (
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{t: t, open: testdb.New(t), emails: map[string]uuid.UUID{}}
-	closed := testdb.Reopen(t, d.open, outbox.OrgSetting, outbox.NoOrg) // as the API's is
+	open := testdb.New(t)
+	d := newDeskOn(t, testdb.Reopen(t, open, outbox.OrgSetting, outbox.NoOrg)) // as the API's is
+	d.open = open
+	return d
+}
+
+// newDeskOn takes the pool of an api process.
+func newDeskOn(t *testing.T, pool *pgxpool.Pool) *desk {
+	t.Helper()
+	d := &desk{t: t, emails: map[string]uuid.UUID{}}
 	var err error
-	if d.client, err = outbox.NewClient(closed, outbox.Config{}); err != nil {
+	if d.client, err = outbox.NewClient(pool, outbox.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	d.config = console.Config{
-		Pool: closed, Outbox: d.client, RiverUI: "/riverui", Logger: slog.New(slog.NewJSONHandler(&d.log, nil)),
+		Pool: pool, Outbox: d.client, RiverUI: "/riverui", Logger: slog.New(slog.NewJSONHandler(&d.log, nil)),
 	}
 	d.console = console.New(d.config)
 	return d
@@ -112,7 +120,7 @@ func (d *desk) furnish() {
 	d.exec("UPDATE outbox.emails SET status = 'delivered', ended_at = now() WHERE id = $1", read)
 	d.exec(`INSERT INTO outbox.events (id, email_id, type, provider, recipient, occurred_at, received_at, detail) VALUES
 		(gen_random_uuid(), $1, 'delivered', 'sendgrid', 'read@example.org', now(), now() + interval '5 minutes', ''),
-		(gen_random_uuid(), $1, 'clicked', 'sendgrid', 'read@example.org', now(), now(), $2)`, read, "https://shop.example.com/reset?token="+linkSecret)
+		(gen_random_uuid(), $1, 'clicked', 'sendgrid', 'read@example.org', now() + interval '1 minute', now() + interval '1 minute', $2)`, read, "https://shop.example.com/reset?token="+linkSecret)
 	purged := d.submit(d.zeta, "purged")
 	d.exec("SELECT outbox.forget_terms(ARRAY[$1::uuid])", purged)
 	d.exec("DELETE FROM outbox.email_contents WHERE email_id = $1", purged)

@@ -88,7 +88,9 @@ func (h handler) askUnsuppress(r *http.Request) (response, error) {
 		consequences = append(consequences, "The recipient asked for no more mail. Remove it only if they asked for it.")
 	}
 	about := []fact{
-		{Name: "Org", Value: s.OrgName}, {Name: "Address", Value: s.Address}, {Name: "Reason", Value: string(s.Reason)},
+		{Name: "Org", Value: s.OrgName},
+		{Name: "Address", Value: s.Address},
+		{Name: "Reason", Value: string(s.Reason)},
 		{Name: "Since", Value: formatStamp(s.CreatedAt)},
 	}
 	return page{File: "confirm.html", Section: "suppressions", Title: "Remove a suppression", Body: confirmView{
