@@ -272,6 +272,15 @@ func emailDetailOf(e *outbox.Email) emailDetail {
 	return d
 }
 
+// Summary is an email as GET /emails lists it, with its org's name, to be encoded as
+// JSON.
+func Summary(e *outbox.Email, org string) any {
+	return struct {
+		Org string `json:"org"`
+		emailSummary
+	}{org, emailSummaryOf(e)}
+}
+
 // Detail is an email as GET /emails/{id} shows it, to be encoded as JSON.
 func Detail(e *outbox.Email) any { return emailDetailOf(e) }
 

@@ -137,10 +137,13 @@ type Statement struct {
 func TenantStatements(n names) map[string]Statement {
 	list, listArgs := Query{Org: n.org, Limit: 10, To: "a@example.org", Tag: "kind:receipt"}.statement(nil)
 	all, allArgs := Query{Org: n.org, Limit: 10}.statement(nil)
+	under, underArgs := Query{Org: n.org, Limit: 10, Key: "k", Provider: "p"}.statement(nil)
 	now := time.Now()
 	return map[string]Statement{
 		"list":               {all, allArgs},
 		"search":             {list, listArgs},
+		"under":              {under, underArgs},
+		"cancelBy":           {sqlCancelBy, []any{n.scheduled, n.org}},
 		"count":              {sqlCountEmails, []any{n.org, []uuid.UUID{n.email}}},
 		"get":                {sqlGetEmail, []any{n.email, n.org}},
 		"attempts":           {sqlGetAttempts, []any{n.email}},
@@ -171,7 +174,8 @@ func TenantStatements(n names) map[string]Statement {
 	}
 }
 
-// HotStatements are the statements of workers and hooks that run for every email.
+// HotStatements are the statements of workers and hooks that run for every email, and
+// those that look for emails in need of help.
 var HotStatements = map[string]string{
 	"loadEmail": sqlLoadEmail, "loadOpenAttempt": sqlLoadOpenAttempt, "loadAttachments": sqlLoadAttachments,
 	"begin": sqlBegin, "isBegun": sqlIsBegun, "finish": sqlFinish, "end": sqlEnd, "orphans": sqlOrphans,
@@ -179,7 +183,7 @@ var HotStatements = map[string]string{
 	"matchEvents": sqlMatchEvents, "settleByEvents": sqlSettleByEvents, "recipientsOf": sqlRecipientsOf,
 	"loadMessage": sqlLoadMessage, "recordMessage": sqlRecordMessage, "correctRecipients": sqlCorrectRecipients,
 	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
-	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments,
+	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments, "stuckFacts": sqlStuckFacts,
 }
 
 // Place is where a sealed part belongs.

@@ -25,6 +25,13 @@ type Query struct {
 	To string
 	// Tag is a tag's name, or name:value.
 	Tag string
+	// Key is the idempotency key that it was submitted under, as long as that is
+	// kept.
+	Key string
+	// Provider is one that an attempt was made at.
+	Provider string
+	// StateOnly leaves out what senders wrote: no key is needed then.
+	StateOnly bool
 	// CreatedAfter and CreatedBefore are a half-open interval, in
 	// milliseconds: from the first, up to but without the second.
 	CreatedAfter, CreatedBefore time.Time
@@ -36,15 +43,23 @@ const sqlListEmails = `
 SELECT ` + emailColumnsSQL + `
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id`
 
+// keyCondition goes by the primary key of the idempotency keys.
+const keyCondition = `e.id = ANY (ARRAY(SELECT unnest(k.email_ids) FROM outbox.idempotency_keys k
+    WHERE k.org_id = $1 AND k.endpoint IN ('` + EndpointEmails + `', '` + EndpointBatch + `') AND k.key = $%d))`
+
 // List returns emails without their bodies and attempts, the newest first, and
 // whether there are more in the direction of paging. Errors may be a *[SealError].
 func (c *Client) List(ctx context.Context, q Query) (emails []Email, more bool, err error) {
+	open := openFunc((*sealedEmail).open)
+	if q.StateOnly {
+		open = leaveSealed
+	}
 	sql, args := q.statement(c.cfg.Keys)
 	err = c.as(q.Org).Query(ctx, collect(&emails, func(row pgx.CollectableRow) (Email, error) {
 		var e Email
 		sealed, err := scanEmail(row, &e)
 		if err == nil {
-			_, err = sealed.open(c.cfg.Keys, &e)
+			_, err = open(&sealed, c.cfg.Keys, &e)
 		}
 		return e, err
 	}), sql, args...)
@@ -111,6 +126,12 @@ func (q Query) statement(keys *KeyRing) (sql string, args []any) {
 	}
 	if q.Status != "" {
 		where("e.status = $%d", string(q.Status))
+	}
+	if q.Key != "" {
+		where(keyCondition, q.Key)
+	}
+	if q.Provider != "" {
+		where("EXISTS (SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.provider = $%d)", q.Provider)
 	}
 	order := "DESC"
 	if q.Before != uuid.Nil {

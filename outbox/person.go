@@ -80,6 +80,22 @@ func (c *Client) Retry(ctx context.Context, org, id uuid.UUID, who string) error
 	})
 }
 
+const sqlCancelBy = sqlCancel + ` RETURNING priority`
+
+// CancelBy is [Client.Cancel] by somebody who is not the sender, and is kept with the
+// email.
+func (c *Client) CancelBy(ctx context.Context, org, id uuid.UUID, who string) error {
+	err := c.intervene(ctx, org, id, intervention{
+		sql: sqlCancelBy, refusal: ErrNotCancelable, event: string(StatusCanceled), detail: "by " + who,
+	})
+	if errors.Is(err, ErrNotCancelable) {
+		if status, statusErr := c.status(ctx, org, id); statusErr == nil && status == StatusCanceled {
+			return nil
+		}
+	}
+	return err
+}
+
 // intervention is a change that a person makes to an email.
 type intervention struct {
 	sql           string // returns the priority of the email that it changed

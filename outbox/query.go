@@ -34,6 +34,28 @@ FROM outbox.attempts WHERE email_id = $1 ORDER BY number`
 // Get returns an email of the org with its attempts and events, [ErrNotFound], or
 // a *[SealError].
 func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
+	return c.get(ctx, org, id, (*sealedEmail).open)
+}
+
+// GetState is [Client.Get] without what the sender wrote: it needs no key.
+func (c *Client) GetState(ctx context.Context, org, id uuid.UUID) (*Email, error) {
+	return c.get(ctx, org, id, leaveSealed)
+}
+
+// openFunc completes an email with what of it is sealed.
+type openFunc func(*sealedEmail, *KeyRing, *Email) (recipients []string, err error)
+
+// leaveSealed leaves out whatever the sender wrote.
+func leaveSealed(_ *sealedEmail, _ *KeyRing, e *Email) ([]string, error) {
+	m := &e.Message
+	e.Message = Message{
+		ScheduledAt: m.ScheduledAt, ExpiresAt: m.ExpiresAt, OnUnknown: m.OnUnknown, Priority: m.Priority, Provider: m.Provider,
+	}
+	e.SuppressedRecipients = nil
+	return nil, nil
+}
+
+func (c *Client) get(ctx context.Context, org, id uuid.UUID, open openFunc) (*Email, error) {
 	var batch pgx.Batch
 	email := new(Email)
 	var body []byte
@@ -43,7 +65,7 @@ func (c *Client) Get(ctx context.Context, org, id uuid.UUID) (*Email, error) {
 			return err
 		}
 		sealed.body = body
-		_, err = sealed.open(c.cfg.Keys, email)
+		_, err = open(&sealed, c.cfg.Keys, email)
 		return err
 	})
 	batch.Queue(sqlGetAttempts, id).Query(func(rows pgx.Rows) error {

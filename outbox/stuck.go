@@ -19,7 +19,7 @@ const (
 	// stuckSlice is how many emails that are not over one statement looks at, and
 	// stuckScan how many one call does.
 	stuckSlice = 1000
-	stuckScan  = 100_000
+	stuckScan  = 20_000
 
 	// stuckLimit is how many emails are returned if nobody says how many.
 	stuckLimit = 50
@@ -157,7 +157,7 @@ type stuckFacts struct {
 // ListStuck returns emails that need an operator: they are not over, do not wait
 // for a time of their own, and something keeps them for longer than it should. The
 // oldest come first, those of all orgs. In order not to hold up a database with
-// very many waiting emails, one call looks at the next 100000 only: next is where
+// very many waiting emails, one call looks at the next 20000 only: next is where
 // to go on with [StuckFilter.After]; zero: there are no more.
 func ListStuck(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (stuck []StuckEmail, next uuid.UUID, err error) {
 	filter.Limit = cmp.Or(filter.Limit, stuckLimit)
@@ -168,7 +168,7 @@ func ListStuck(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (stu
 		if err != nil {
 			return nil, next, fmt.Errorf("list stuck emails: %w", err)
 		}
-		facts, err := readStuckFacts(ctx, pool, next, filter.Org)
+		facts, err := readStuckFacts(ctx, pool, next, stuckSlice, filter.Org)
 		if err != nil {
 			return nil, next, fmt.Errorf("list stuck emails: %w", err)
 		}
@@ -190,10 +190,47 @@ func ListStuck(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (stu
 	return stuck, next, nil
 }
 
-func readStuckFacts(ctx context.Context, pool *pgxpool.Pool, after, org uuid.UUID) (facts []stuckFacts, err error) {
-	err = AcrossOrgs(pool).Query(ctx, collect(&facts, pgx.RowToStructByPos[stuckFacts]),
-		sqlStuckFacts, after, stuckSlice, nullable(org))
-	return facts, err
+// WhyStuck returns an email if it is stuck, and nil if it is not. Of the filter,
+// only what the workers are configured with counts.
+func WhyStuck(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, filter StuckFilter) (*StuckEmail, error) {
+	s, err := readSituation(ctx, pool, filter)
+	if err != nil {
+		return nil, fmt.Errorf("why is it stuck: %w", err)
+	}
+	facts, err := readStuckFacts(ctx, pool, before(id), 1, uuid.Nil)
+	if err != nil {
+		return nil, fmt.Errorf("why is it stuck: %w", err)
+	}
+	if len(facts) == 0 || facts[0].ID != id {
+		return nil, nil // it is over
+	}
+	reason := s.judge(&facts[0])
+	if reason == "" {
+		return nil, nil
+	}
+	e := s.show(&facts[0], reason)
+	return &e, nil
+}
+
+// before returns the id that comes just before.
+func before(id uuid.UUID) uuid.UUID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]--; id[i] != 0xff {
+			break
+		}
+	}
+	return id
+}
+
+// sqlNoJIT is for a statement that Postgres takes for expensive, since it does not
+// know that a job is found by its email at once: compiling takes seconds.
+const sqlNoJIT = `SELECT set_config('jit', 'off', true)`
+
+func readStuckFacts(ctx context.Context, pool *pgxpool.Pool, after uuid.UUID, n int, org uuid.UUID) (facts []stuckFacts, err error) {
+	var batch pgx.Batch
+	batch.Queue(sqlNoJIT)
+	batch.Queue(sqlStuckFacts, after, n, nullable(org)).Query(collect(&facts, pgx.RowToStructByPos[stuckFacts]))
+	return facts, AcrossOrgs(pool).Send(ctx, &batch)
 }
 
 // show is what an operator sees.

@@ -74,7 +74,7 @@ type situation struct {
 	paused bool // nobody works on deliveries
 	alive  map[string]bool
 	// out are the providers that are taken out until they work again.
-	out map[string]ProviderState
+	out []ProviderState
 }
 
 const (
@@ -87,7 +87,7 @@ SELECT now(), EXISTS (SELECT FROM outbox.river_queue WHERE name = $1 AND paused_
 func readSituation(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) (*situation, error) {
 	filter.UnknownWait = cmp.Or(filter.UnknownWait, DefaultUnknownWait)
 	filter.OnUnknown = cmp.Or(filter.OnUnknown, DefaultOnUnknown)
-	s := &situation{StuckFilter: filter, alive: map[string]bool{}, out: map[string]ProviderState{}}
+	s := &situation{StuckFilter: filter, alive: map[string]bool{}}
 	var alive []string
 	var batch pgx.Batch
 	batch.Queue(sqlQueuePaused, Queue).QueryRow(scan(&s.now, &s.paused))
@@ -101,7 +101,7 @@ func readSituation(ctx context.Context, pool *pgxpool.Pool, filter StuckFilter) 
 	states, err := ProviderStates(ctx, pool)
 	for _, p := range states {
 		if p.Reason != "" && p.Reason != reasonRateLimited {
-			s.out[p.Name] = p
+			s.out = append(s.out, p)
 		}
 	}
 	return s, err
@@ -200,18 +200,14 @@ func (s *situation) judgeWait(f *stuckFacts, late time.Duration) StuckReason {
 	return StuckOverdue
 }
 
-// outage returns the provider for which the email waits; nil: for none.
+// outage returns the provider that the email waits for because it is out; nil: none.
+// One that may go to any waits for the reason that its worker has written down.
 func (s *situation) outage(f *stuckFacts) *ProviderState {
-	name := f.Pinned
-	switch {
-	case f.Open:
-		name = f.Provider
-	case !strings.HasPrefix(f.Reason, reasonProvider), f.Reason == reasonProvider+reasonRateLimited:
-		return nil
-	}
-	for _, p := range s.out {
-		if name == "" || name == p.Name {
-			return &p
+	for i := range s.out {
+		p := &s.out[i]
+		waits := f.Reason == reasonProvider+p.Reason && (f.Pinned == "" || f.Pinned == p.Name)
+		if f.Open && f.Provider == p.Name || !f.Open && waits {
+			return p
 		}
 	}
 	return nil

@@ -3,12 +3,14 @@ package outbox_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/internal/testdb"
 	"github.com/outboxd/outboxd/outbox"
@@ -65,118 +67,137 @@ func (d *delivering) doubted(p outbox.Policy) uuid.UUID {
 	return id
 }
 
-// stuckStates make an email stuck for a reason each, and only for that.
-var stuckStates = []struct {
+// sealed is an email that the deliverer has no key for.
+func (d *delivering) sealed() uuid.UUID {
+	d.t.Helper()
+	own := d.client
+	defer func() { d.client = own }()
+	var err error
+	d.client, err = outbox.NewClient(d.pool, outbox.Config{Keys: ring(d.t, "k1")})
+	must(d.t, err)
+	return d.enqueue()
+}
+
+// stuckState is how an email comes to be stuck.
+type stuckState struct {
 	name   string
 	reason outbox.StuckReason
-	make   func(*delivering) uuid.UUID
-}{
-	{"restored", outbox.StuckHold, func(d *delivering) uuid.UUID {
+	// advice is in what is said to do.
+	advice string
+	enter  func(*delivering) uuid.UUID
+}
+
+// stuckStates have one email each, which is stuck for that reason alone.
+var stuckStates = []stuckState{
+	{"restored", outbox.StuckHold, "outboxctl restored", func(d *delivering) uuid.UUID {
 		d.exec(`INSERT INTO outbox.installation (database_oid, database_name, held_before, held_because)
 			VALUES (1, 'before', now() - interval '1 day', 'it is a copy')`)
 		id := d.late(d.enqueue(), 25*time.Hour)
 		d.deliver(id)
 		return id
 	}},
-	{"paused org", outbox.StuckOrgPaused, func(d *delivering) uuid.UUID {
+	{"paused org", outbox.StuckOrgPaused, "paused (wrong prices). `outboxctl org resume paused`", func(d *delivering) uuid.UUID {
 		id := d.inOrg("paused")
 		must(d.t, outbox.PauseOrg(context.Background(), d.pool, "paused", "wrong prices"))
 		d.deliver(id)
 		return id
 	}},
-	{"in doubt, for a person", outbox.StuckInDoubt, func(d *delivering) uuid.UUID {
+	{"in doubt, for a person", outbox.StuckInDoubt, "other may have accepted it", func(d *delivering) uuid.UUID {
 		return d.late(d.doubted(outbox.PolicyHold), 2*time.Hour)
 	}},
-	{"in doubt, long after its policy", outbox.StuckInDoubt, func(d *delivering) uuid.UUID {
+	{"in doubt, long after its policy", outbox.StuckInDoubt, "outboxctl emails resolve", func(d *delivering) uuid.UUID {
 		return d.late(d.doubted(outbox.PolicyRetry), 3*time.Hour)
 	}},
-	{"key that the worker lacks", outbox.StuckKeyMissing, func(d *delivering) uuid.UUID {
-		plain := d.client
-		defer func() { d.client = plain }()
-		var err error
-		d.client, err = outbox.NewClient(d.pool, outbox.Config{Keys: ring(d.t, "k1")})
-		must(d.t, err)
-		id := d.enqueue()
+	{"key that the worker lacks", outbox.StuckKeyMissing, "sealed under the key k1, which is missing", func(d *delivering) uuid.UUID {
+		id := d.sealed()
 		d.deliver(id)
 		return d.late(id, 2*time.Minute)
 	}},
-	{"job of another kind", outbox.StuckWrongKind, func(d *delivering) uuid.UUID {
+	{"key that is not at hand", outbox.StuckKeyMissing, "sealed under the key k1, which is missing", func(d *delivering) uuid.UUID {
+		return d.late(d.sealed(), 2*time.Minute)
+	}},
+	{"key of the same name", outbox.StuckKeyMissing, "does not open under the key k1", func(d *delivering) uuid.UUID {
+		id := d.late(d.sealed(), 2*time.Minute)
+		d.setEmail(id, "reason = 'content_unreadable'")
+		return id
+	}},
+	{"job of another kind", outbox.StuckWrongKind, "of the kind send_email", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.setJob(id, "kind = 'send_email'")
 		return id
 	}},
-	{"job cancelled", outbox.StuckJobEnded, func(d *delivering) uuid.UUID {
+	{"job cancelled", outbox.StuckJobEnded, " was cancelled: ", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		_, err := d.client.Jobs().JobCancel(context.Background(), d.jobID(id))
 		must(d.t, err)
 		return id
 	}},
-	{"job discarded", outbox.StuckJobEnded, func(d *delivering) uuid.UUID {
+	{"job discarded", outbox.StuckJobEnded, " was discarded: ", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.setJob(id, "state = 'discarded', finalized_at = now()")
 		return id
 	}},
-	{"job deleted", outbox.StuckJobMissing, func(d *delivering) uuid.UUID {
+	{"job deleted", outbox.StuckJobMissing, "No job comes for it", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		_, err := d.client.Jobs().JobDelete(context.Background(), d.jobID(id))
 		must(d.t, err)
 		return id
 	}},
-	{"job completed", outbox.StuckJobMissing, func(d *delivering) uuid.UUID {
+	{"job completed", outbox.StuckJobMissing, "No job comes for it", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.setJob(id, "state = 'completed', finalized_at = now()")
 		return id
 	}},
-	{"job that comes too late", outbox.StuckJobMissing, func(d *delivering) uuid.UUID {
+	{"job that comes too late", outbox.StuckJobMissing, "No job comes for it", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.setJob(id, "state = 'scheduled', scheduled_at = now() + interval '15 minutes'")
 		return id
 	}},
-	{"worker gone with the job", outbox.StuckOwnerDead, func(d *delivering) uuid.UUID {
+	{"worker gone with the job", outbox.StuckOwnerDead, "Worker gone/1/ABCDEFGH", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.running(id, "gone/1/ABCDEFGH")
 		return id
 	}},
-	{"worker gone with the attempt", outbox.StuckOwnerDead, func(d *delivering) uuid.UUID {
+	{"worker gone with the attempt", outbox.StuckOwnerDead, "Worker gone/2/ABCDEFGH", func(d *delivering) uuid.UUID {
 		id := d.late(d.doubted(outbox.PolicyRetry), 2*time.Minute)
 		d.exec("UPDATE outbox.attempts SET in_doubt_at = NULL, worker = 'gone/2/ABCDEFGH' WHERE email_id = $1", id)
 		d.setEmail(id, "status = 'sending', reason = NULL")
 		return id
 	}},
-	{"queue that nobody works on", outbox.StuckWrongQueue, func(d *delivering) uuid.UUID {
+	{"queue that nobody works on", outbox.StuckWrongQueue, "in the queue mails, ", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 2*time.Minute)
 		d.setJob(id, "queue = 'mails'")
 		return id
 	}},
-	{"in doubt, provider out", outbox.StuckProviderUnavailable, func(d *delivering) uuid.UUID {
+	{"in doubt, provider out", outbox.StuckProviderUnavailable, "down is out (no route)", func(d *delivering) uuid.UUID {
 		id := d.late(d.doubted(outbox.PolicyRetry), 3*time.Hour)
 		d.exec("UPDATE outbox.attempts SET provider = 'down' WHERE email_id = $1", id)
 		d.exec(`INSERT INTO outbox.providers (name, reason, detail, out_since, probe_at)
 			VALUES ('down', 'unavailable', 'no route', now(), now())`)
 		return id
 	}},
-	{"provider's rate", outbox.StuckRateLimited, func(d *delivering) uuid.UUID {
+	{"provider's rate", outbox.StuckRateLimited, "OUTBOXD_<PROVIDER>_RATE", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 6*time.Minute)
 		d.setEmail(id, "reason = 'provider_rate_limited', next_attempt_at = now() + interval '1 second'")
 		return id
 	}},
-	{"provider out", outbox.StuckProviderUnavailable, func(d *delivering) uuid.UUID {
+	{"provider out", outbox.StuckProviderUnavailable, "sendgrid refuses us", func(d *delivering) uuid.UUID {
 		d.respond(providertest.Reply(401, ""))
 		d.deliver(d.enqueue())
 		id := d.enqueue()
 		d.deliver(id)
 		return d.late(id, 2*time.Minute)
 	}},
-	{"all workers busy", outbox.StuckBacklog, func(d *delivering) uuid.UUID { return d.late(d.enqueue(), 6*time.Minute) }},
-	{"newsletter, all workers busy", outbox.StuckBacklog, func(d *delivering) uuid.UUID {
+	{"all workers busy", outbox.StuckBacklog, "OUTBOXD_CONCURRENCY", func(d *delivering) uuid.UUID { return d.late(d.enqueue(), 6*time.Minute) }},
+	{"newsletter, all workers busy", outbox.StuckBacklog, "OUTBOXD_CONCURRENCY", func(d *delivering) uuid.UUID {
 		return d.late(d.enqueue(func(m *outbox.Message) { m.Priority = outbox.PriorityLow }), 2*time.Hour)
 	}},
-	{"job that fails", outbox.StuckOverdue, func(d *delivering) uuid.UUID {
+	{"job that fails", outbox.StuckOverdue, "(relation is gone)", func(d *delivering) uuid.UUID {
 		id := d.late(d.enqueue(), 6*time.Minute)
 		d.setJob(id, `state = 'retryable', errors = ARRAY['{"error": "relation is gone"}'::jsonb]`)
 		return id
 	}},
-	{"worker that does not answer", outbox.StuckOverdue, func(d *delivering) uuid.UUID {
+	{"worker that does not answer", outbox.StuckOverdue, "outboxctl emails show", func(d *delivering) uuid.UUID {
 		id := d.enqueue()
 		d.running(id, d.worker)
 		return d.late(id, 10*time.Minute)
@@ -256,12 +277,12 @@ func TestStuckHasOneReason(t *testing.T) {
 	names, want := map[uuid.UUID]string{}, map[string]outbox.StuckReason{}
 	covered := map[outbox.StuckReason]bool{outbox.StuckNoWorker: true, outbox.StuckQueuePaused: true}
 	well := map[string]uuid.UUID{}
-	for name, make := range wellStates {
-		well[name] = make(d)
+	for name, enter := range wellStates {
+		well[name] = enter(d)
 		names[well[name]] = name
 	}
 	for _, s := range stuckStates {
-		names[s.make(d)] = s.name
+		names[s.enter(d)] = s.name
 		want[s.name], covered[s.reason] = s.reason, true
 	}
 	for _, reason := range outbox.StuckReasons {
@@ -269,15 +290,27 @@ func TestStuckHasOneReason(t *testing.T) {
 			t.Errorf("no state for %s", reason)
 		}
 	}
-	all := outbox.StuckFilter{Limit: 100, UnknownWait: time.Hour}
+	all := outbox.StuckFilter{Limit: 100, UnknownWait: time.Hour, Keys: ring(t, "k2")}
 	// The machine may be slow: what is to be new is.
 	d.exec("UPDATE outbox.emails SET created_at = now() WHERE id = $1", well["new"])
 	if diff := cmp.Diff(want, d.stuck(names, all)); diff != "" {
 		t.Errorf("stuck:\n%s", diff)
 	}
 
+	// Each by itself is told the same, with what to do.
+	for id, name := range names {
+		e, err := outbox.WhyStuck(t.Context(), d.pool, id, all)
+		must(t, err)
+		i := slices.IndexFunc(stuckStates, func(s stuckState) bool { return s.name == name })
+		if (i >= 0) != (e != nil) {
+			t.Errorf("%s: by itself %+v", name, e)
+		} else if i >= 0 && (e.ID != id || e.Reason != stuckStates[i].reason || !strings.Contains(e.Advice, stuckStates[i].advice)) {
+			t.Errorf("%s: by itself %s: %q, want %q", name, e.Reason, e.Advice, stuckStates[i].advice)
+		}
+	}
 	// Pages, filters and the connections of an API process find the same.
-	paged, f := map[string]outbox.StuckReason{}, outbox.StuckFilter{Limit: 4, UnknownWait: all.UnknownWait}
+	paged, f := map[string]outbox.StuckReason{}, all
+	f.Limit = 4
 	for first := true; first || f.After != uuid.Nil; first = false {
 		maps.Copy(paged, d.stuck(names, f))
 		var err error
@@ -304,10 +337,18 @@ func TestStuckHasOneReason(t *testing.T) {
 		t.Errorf("of an org:\n%s", diff)
 	}
 
+	// Without keys, what a worker has found out counts.
+	of = all
+	of.Keys = nil
+	got := d.stuck(names, of)
+	if got["key that the worker lacks"] != outbox.StuckKeyMissing || got["key that is not at hand"] != "" {
+		t.Errorf("without keys: %v", got)
+	}
+
 	// What is true for all is said of those that have nothing of their own.
 	d.exec("INSERT INTO outbox.river_queue (name) VALUES ($1)", outbox.Queue)
 	must(t, d.client.Jobs().QueuePause(t.Context(), outbox.Queue, nil))
-	got := d.stuck(names, all)
+	got = d.stuck(names, all)
 	for name, reason := range map[string]outbox.StuckReason{
 		"all workers busy": "queue_paused", "in a short queue": "queue_paused", "job cancelled": "job_discarded_or_cancelled", "in doubt, for a person": "in_doubt",
 	} {
@@ -332,4 +373,33 @@ func (d *delivering) orgID(name string) (id uuid.UUID) {
 	d.t.Helper()
 	must(d.t, d.pool.QueryRow(context.Background(), "SELECT id FROM outbox.orgs WHERE name = $1", name).Scan(&id))
 	return id
+}
+
+// While mails flow, nothing is stuck, though all of them are late.
+func TestNothingIsStuckWhileMailsFlow(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	const emails = 300
+	var many []outbox.Submission
+	for range emails {
+		many = append(many, submission(d.org, ""))
+	}
+	must(t, pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+		if _, err := d.client.EnqueueManyTx(t.Context(), tx, many); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "UPDATE outbox.emails SET created_at = created_at - interval '2 minutes'")
+		return err
+	}))
+	stop := d.work("")
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ; count(t, d.pool, "SELECT count(*) FROM outbox.emails WHERE status = 'sent'") < emails; <-tick.C {
+		stuck, _, err := outbox.ListStuck(t.Context(), d.pool, outbox.StuckFilter{})
+		must(t, err)
+		for _, e := range stuck {
+			t.Fatalf("stuck: %+v", e)
+		}
+	}
 }

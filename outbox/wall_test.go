@@ -206,7 +206,7 @@ func TestWallHoldsWithoutConditions(t *testing.T) {
 		}
 		other := run(w.b.org, mutant)
 		switch name {
-		case "list", "webhooks", "suppressions", "suppressionsBefore", "suppression", "unsuppress":
+		case "list", "under", "webhooks", "suppressions", "suppressionsBefore", "suppression", "unsuppress":
 			// These name nothing of the other org's, so they find their own.
 			if own := run(w.b.org, w.b.statements()[name]); other != own {
 				t.Errorf("%s without its condition: %d rows, want the org's own %d", name, other, own)
@@ -235,12 +235,19 @@ var tenantMethods = map[string]asTenant{
 		got, err := c.Get(ctx, org, x.email)
 		return got == nil, err
 	},
+	"GetState": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
+		got, err := c.GetState(ctx, org, x.email)
+		return got == nil, err
+	},
 	"List": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		list, more, err := c.List(ctx, outbox.Query{Org: org, Limit: 9, To: "only@" + x.org.String() + ".example", After: x.email})
 		return fmt.Sprint(list, more), err
 	},
 	"Cancel": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		return only(c.Cancel(ctx, org, x.scheduled))
+	},
+	"CancelBy": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
+		return only(c.CancelBy(ctx, org, x.scheduled, "test"))
 	},
 	"Reschedule": func(ctx context.Context, c *outbox.Client, org uuid.UUID, x tenant) (any, error) {
 		return only(c.Reschedule(ctx, org, x.scheduled, time.Now().Add(time.Hour)))

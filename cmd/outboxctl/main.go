@@ -28,6 +28,8 @@ type cli struct {
 	Org          orgCmd          `cmd:"" help:"Manage orgs."`
 	Key          keyCmd          `cmd:"" help:"Manage API keys."`
 	Emails       emailsCmd       `cmd:"" help:"Look at emails and help those that are stuck."`
+	Stuck        stuckCmd        `cmd:"" help:"List the emails that are stuck, each with its reason, and say what to do."`
+	Workers      workersCmd      `cmd:"" help:"List the workers that are alive, and the last that were."`
 	Suppressions suppressionsCmd `cmd:"" help:"List, add and remove addresses that an org does not send to."`
 	Doctor       doctorCmd       `cmd:"" help:"Look for what loses mail, stops it or exposes it. It changes nothing."`
 	Restored     restoredCmd     `cmd:"" help:"Look after the emails that came with a restored or copied database."`
@@ -59,8 +61,9 @@ func run(args []string, out, errOut io.Writer) int {
 	var c cli
 	parser, err := kong.New(&c,
 		kong.Name("outboxctl"),
-		kong.Description("The operator's and developer's tool of outboxd."),
-		kong.Vars{"version": "outboxctl " + app.Version},
+		kong.Description("The operator's and developer's tool of outboxd.\n\n"+
+			"Exit codes: 0 it is done; 1 it failed, or doctor found a problem; 2 the command line is wrong."),
+		kong.Vars{"version": "outboxctl " + app.Version, "stuck_reasons": stuckReasons(), "statuses": statuses()},
 		kong.Writers(out, errOut),
 		kong.UsageOnError(),
 	)

@@ -72,8 +72,8 @@ var actions = []action{
 		allowed: func(d *outbox.Dossier) bool {
 			return d.Begun == 0 && (d.Status == outbox.StatusQueued || d.Status == outbox.StatusScheduled)
 		},
-		do: func(ctx context.Context, c *outbox.Client, org, id uuid.UUID, _ string) error {
-			return c.Cancel(ctx, org, id)
+		do: func(ctx context.Context, c *outbox.Client, org, id uuid.UUID, who string) error {
+			return c.CancelBy(ctx, org, id, who)
 		},
 	},
 }

@@ -63,7 +63,7 @@ func TestActions(t *testing.T) {
 		{"doubtful", "The provider has it", "accepted", outbox.StatusSent, "resolved: accepted by console, user alice", 1, "Resolved: the email counts as sent.", "The email is not in doubt"},
 		{"second", "The provider does not have it", "not-accepted", outbox.StatusQueued, "resolved: not_accepted by console, user alice", 2, "Resolved: the email is sent again.", "The email is not in doubt"},
 		{"failed", "Retry", "retry", outbox.StatusQueued, "retried: by console, user alice", 2, "queued for one more attempt", "The email has not failed"},
-		{"waiting", "Cancel", "cancel", outbox.StatusCanceled, "", 1, "The email is canceled.", ""},
+		{"waiting", "Cancel", "cancel", outbox.StatusCanceled, "canceled: by console, user alice", 1, "The email is canceled.", ""},
 	} {
 		page := d.see(d.path(step.subject))
 		ask := page.link(step.label)
@@ -86,13 +86,11 @@ func TestActions(t *testing.T) {
 		if dossier.Status != step.want || jobs(step.subject) != step.jobs {
 			t.Errorf("%s: status %s, %d jobs, want %s, %d", step.label, dossier.Status, jobs(step.subject), step.want, step.jobs)
 		}
-		if step.event != "" {
-			last := dossier.Events[len(dossier.Events)-1]
-			if got := last.Type + ": " + last.Detail; got != step.event {
-				t.Errorf("event %q, want %q", got, step.event)
-			}
-			after.says("Event: "+last.Type, last.Detail)
+		last := dossier.Events[len(dossier.Events)-1]
+		if got := last.Type + ": " + last.Detail; got != step.event {
+			t.Errorf("event %q, want %q", got, step.event)
 		}
+		after.says("Event: "+last.Type, last.Detail)
 		lines := d.logged()
 		if len(lines) != 1 || lines[0]["user"] != "alice" || lines[0]["action"] != step.slug || lines[0]["email"] != dossier.ID.String() {
 			t.Errorf("the log says %v", lines)

@@ -277,7 +277,7 @@ func stuck(ctx context.Context, p *patient) Finding {
 	}
 	if n > 0 {
 		return problem(fmt.Sprintf("%d emails are older than the %v in which each should end", n, bound),
-			"See that workers are alive and that no queue is paused; then outboxctl emails show ID.")
+			"outboxctl stuck says why, and what to do.")
 	}
 	return ok("no email is older than it may be")
 }
