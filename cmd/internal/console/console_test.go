@@ -196,6 +196,7 @@ func TestEveryPage(t *testing.T) {
 	}
 	for target, want := range map[string]int{
 		"/console/nothing": 404, "/console/emails/" + uuid.NewString(): 404, "/console/emails/x": 404,
+		"/console/emails?q=%00": 400, "/console/emails?status=%00": 400, "/console/suppressions?address=%ff": 400, "/console/?%": 400,
 		"/console/emails?org=nobody": 404, "/console/emails/" + d.emails["read"].String() + "/explode": 404,
 		"/console/suppressions/remove?org=acme&address=nobody@example.org": 409,
 	} {

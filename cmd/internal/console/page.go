@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/outboxd/outboxd/outbox"
 )
@@ -83,7 +85,11 @@ type endpoint struct {
 // ServeHTTP implements [http.Handler].
 func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", pagePolicy)
-	answer, err := e.serve(r)
+	err := checkForm(r)
+	var answer response
+	if err == nil {
+		answer, err = e.serve(r)
+	}
 	if err == nil {
 		err = answer.write(w, r, e.handler)
 	}
@@ -99,8 +105,24 @@ func (e endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// checkForm refuses what no text field of a browser sends, and no database takes.
+func checkForm(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return errNoText
+	}
+	for _, values := range r.Form {
+		for _, value := range values {
+			if !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl) {
+				return errNoText
+			}
+		}
+	}
+	return nil
+}
+
 var (
 	errNoPage   = errors.New("no such page")
+	errNoText   = errors.New("no text")
 	errReadOnly = errors.New("read-only")
 )
 
@@ -115,6 +137,7 @@ var problems = []struct {
 	problem
 }{
 	{errNoPage, problem{http.StatusNotFound, "There is no such page", "Start from the overview, or search."}},
+	{errNoText, problem{http.StatusBadRequest, "That is no text", "What was typed, or the address of the page, has characters that are none."}},
 	{outbox.ErrNotFound, problem{
 		http.StatusNotFound, "There is no such email",
 		"Its id may be of another installation, or its org was deleted. Search for its recipient or its idempotency key.",
