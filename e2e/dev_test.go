@@ -14,7 +14,7 @@ import (
 // dev is a running `outboxctl dev`, which `make dev` is.
 type dev struct {
 	*process
-	api, inbox, riverUI, key, password, curl string
+	api, inbox, console, riverUI, key, password, curl string
 }
 
 func startDev(t *testing.T, data string) *dev {
@@ -45,6 +45,7 @@ func startDev(t *testing.T, data string) *dev {
 		return match[1]
 	}
 	d.api, d.inbox = field(`API +(http://\S+)`), field(`Inbox +(http://\S+)/`)
+	d.console = field(`Console +(http://\S+)`)
 	d.riverUI, d.password = field(`River UI +(http://\S+)`), field(`password (\S+)`)
 	d.key, d.curl = field(`API key +(\S+)`), field(`(?s)(curl .*?\}')`)
 	return d
@@ -85,21 +86,14 @@ func TestDev(t *testing.T) {
 		}
 	}
 	eventually(t, "the mail is in the inbox", func() bool { return d.mails() == 1 })
-	if a := mustCall(t, "GET", d.riverUI, "", "", nil); a.status != http.StatusUnauthorized {
-		t.Errorf("River UI answers %d without the password, want 401", a.status)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.riverUI+"api/states", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.SetBasicAuth("admin", d.password)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("River UI answers %d with the password, want 200", resp.StatusCode)
+	for _, page := range []string{d.console, d.riverUI + "api/states"} {
+		if a := mustCall(t, "GET", page, "", "", nil); a.status != http.StatusUnauthorized {
+			t.Errorf("%s: answer %d without the password, want 401", page, a.status)
+		}
+		a := mustCall(t, "GET", strings.Replace(page, "://", "://admin:"+d.password+"@", 1), "", "", nil)
+		if a.status != http.StatusOK {
+			t.Errorf("%s: answer %d with the password, want 200", page, a.status)
+		}
 	}
 	d.stop(syscall.SIGINT)
 

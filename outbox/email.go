@@ -181,12 +181,14 @@ const (
 
 // Attempt is one logical hand-over of an email to a provider.
 type Attempt struct {
-	Number            int
-	Provider          string
-	ProviderKey       uuid.UUID
-	Stage             Stage
-	Worker            string
-	BeganAt           time.Time
+	Number      int
+	Provider    string
+	ProviderKey uuid.UUID
+	Stage       Stage
+	Worker      string
+	BeganAt     time.Time
+	// InDoubtAt is when it was found to be in doubt; zero: it is not known to be.
+	InDoubtAt         time.Time
 	EndedAt           time.Time
 	StatusCode        int
 	Code              string

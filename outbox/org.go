@@ -68,12 +68,8 @@ ORDER BY o.name`
 
 // ListOrgs returns all orgs, by name.
 func ListOrgs(ctx context.Context, pool *pgxpool.Pool) ([]OrgInfo, error) {
-	rows, err := pool.Query(ctx, sqlListOrgs)
-	if err != nil {
-		return nil, fmt.Errorf("list orgs: %w", err)
-	}
-	orgs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OrgInfo])
-	if err != nil {
+	var orgs []OrgInfo
+	if err := AcrossOrgs(pool).Query(ctx, collect(&orgs, pgx.RowToStructByPos[OrgInfo]), sqlListOrgs); err != nil {
 		return nil, fmt.Errorf("list orgs: %w", err)
 	}
 	return orgs, nil

@@ -154,7 +154,7 @@ const sqlGetOrg = `SELECT org_id FROM outbox.emails WHERE id = $1`
 
 // OrgOf returns the org of an email, for tools that stand above orgs.
 func (c *Client) OrgOf(ctx context.Context, id uuid.UUID) (org uuid.UUID, err error) {
-	err = c.pool.QueryRow(ctx, sqlGetOrg, id).Scan(&org)
+	err = AcrossOrgs(c.pool).QueryRow(ctx, scan(&org), sqlGetOrg, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return org, ErrNotFound
 	}

@@ -26,7 +26,7 @@ FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = $1 AND e.org_id = $2`
 
 const sqlGetAttempts = `
-SELECT number, provider, provider_key, stage, worker, began_at, ended_at,
+SELECT number, provider, provider_key, stage, worker, began_at, in_doubt_at, ended_at,
     coalesce(status_code, 0), coalesce(code, ''), coalesce(detail, ''), coalesce(provider_message_id, ''),
     possible_duplicate, coalesce(evidence, ''), coalesce(trace_id, '')
 FROM outbox.attempts WHERE email_id = $1 ORDER BY number`
@@ -135,10 +135,10 @@ func (m *Message) scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata []
 
 func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
 	var a Attempt
-	var ended *time.Time
-	err := row.Scan(&a.Number, &a.Provider, &a.ProviderKey, &a.Stage, &a.Worker, &a.BeganAt, &ended,
+	var inDoubt, ended *time.Time
+	err := row.Scan(&a.Number, &a.Provider, &a.ProviderKey, &a.Stage, &a.Worker, &a.BeganAt, &inDoubt, &ended,
 		&a.StatusCode, &a.Code, &a.Detail, &a.ProviderMessageID, &a.PossibleDuplicate, &a.Evidence, &a.TraceID)
-	a.EndedAt = timeOf(ended)
+	a.InDoubtAt, a.EndedAt = timeOf(inDoubt), timeOf(ended)
 	return a, err
 }
 

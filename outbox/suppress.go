@@ -223,6 +223,30 @@ func (c *Client) Suppressions(ctx context.Context, q SuppressionQuery) (list []S
 	return list, more, nil
 }
 
+// OrgSuppression is a suppression of an org, for operators.
+type OrgSuppression struct {
+	Org     uuid.UUID
+	OrgName string
+	Suppression
+}
+
+const sqlFindSuppressions = `
+SELECT o.id, o.name, ` + suppressionColumnsSQL + `
+FROM outbox.orgs o JOIN outbox.suppressions s ON s.org_id = o.id AND s.address = $1
+ORDER BY o.name`
+
+// FindSuppressions returns an address's suppressions in all orgs, by the orgs'
+// names.
+func (c *Client) FindSuppressions(ctx context.Context, address string) (list []OrgSuppression, err error) {
+	err = AcrossOrgs(c.pool).Query(ctx, collect(&list, func(row pgx.CollectableRow) (s OrgSuppression, err error) {
+		return s, row.Scan(&s.Org, &s.OrgName, &s.Address, &s.Reason, &s.Detail, &s.EmailID, &s.CreatedAt)
+	}), sqlFindSuppressions, searchedAddress(address))
+	if err != nil {
+		return nil, fmt.Errorf("find suppressions: %w", err)
+	}
+	return list, nil
+}
+
 // searchedAddress normalises an address to search by. What is none finds nothing.
 func searchedAddress(address string) string {
 	if parsed, err := parseAddress(address); err == nil {

@@ -145,6 +145,9 @@ func (s *sweeper) recoverFrom(ctx context.Context, o owner) (dead bool, err erro
 	return dead, nil
 }
 
+// deliveryOverdue is why a job is handed back whose worker is alive.
+const deliveryOverdue = "the delivery is past its deadline: its worker does not answer"
+
 // sqlFreeJobs hands running jobs back to the queue. The reason stays visible
 // in River UI among the job's errors; the count is where River's own rescuer
 // keeps it. A job that was to be cancelled is.
@@ -273,7 +276,7 @@ func (s *sweeper) freeOverdue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		freed, err = s.free(ctx, tx, ids, "the delivery is past its deadline: its worker does not answer")
+		freed, err = s.free(ctx, tx, ids, deliveryOverdue)
 		return err
 	})
 	if err != nil {

@@ -85,6 +85,10 @@ func TestSweepRecoversJobsOfTheDead(t *testing.T) {
 	if n := count(t, d.pool, "SELECT count(*) FROM outbox.workers WHERE id = $1 AND ended_at IS NOT NULL", dead); n != 1 {
 		t.Error("the dead worker is not marked as ended")
 	}
+	recoveries, err := outbox.ListRecoveries(context.Background(), d.pool, 9)
+	if err != nil || len(recoveries) != 1 || recoveries[0].Jobs != 1 || recoveries[0].Reason != j.last || recoveries[0].At.IsZero() {
+		t.Errorf("recoveries %+v, error %v", recoveries, err)
+	}
 	d.awaitLocks(1) // I11: none is held by the dead
 }
 

@@ -302,6 +302,8 @@ var tenantMethods = map[string]asTenant{
 // aboveOrgs are methods that serve no tenant, and whom they serve.
 var aboveOrgs = map[string]string{
 	"OrgOf":      "for tools that stand above orgs",
+	"Browse":     "for operators, with an org to narrow it down",
+	"Dossier":    "for operators",
 	"PurgeOrg":   "for operators and workers",
 	"Release":    "for operators, with an org to narrow it down",
 	"CancelHeld": "for operators, with an org to narrow it down",

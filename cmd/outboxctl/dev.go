@@ -28,7 +28,7 @@ type devCmd struct {
 	Data  string `help:"Where the data is kept between runs." placeholder:"DIR"`
 
 	Addr          string `env:"OUTBOXD_ADDR" default:"127.0.0.1:8080" help:"Address of the API."`
-	OpsAddr       string `env:"OUTBOXD_OPS_ADDR" default:"127.0.0.1:9090" help:"Address of River UI and of the API's health checks."`
+	OpsAddr       string `env:"OUTBOXD_OPS_ADDR" default:"127.0.0.1:9090" help:"Address of the console, of River UI and of the API's health checks."`
 	WorkerOpsAddr string `env:"OUTBOXD_WORKER_OPS_ADDR" default:"127.0.0.1:9091" help:"Address of the worker's health checks."`
 	InboxAddr     string `env:"OUTBOXD_INBOX_ADDR" default:"127.0.0.1:8025" help:"Address of the inbox."`
 	InboxSMTPAddr string `env:"OUTBOXD_INBOX_SMTP_ADDR" default:"127.0.0.1:1025" help:"Address of the inbox's SMTP server."`
@@ -274,7 +274,8 @@ outboxd is ready. Ctrl-C stops it; the data stays in {{.Data}}.
   API       {{.API}}
   API key   {{.APIKey}}
   Inbox     {{.Inbox}}/
-  River UI  {{.Ops}}/riverui/   user {{.User}}, password {{.Password}}
+  Console   {{.Ops}}/console/   user {{.User}}, password {{.Password}}
+  River UI  {{.Ops}}/riverui/   the same
   Postgres  {{.Database}}
 
 Send a mail (twice: the key makes it one mail all the same), then look at the inbox:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 
 	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/outbox"
@@ -49,12 +48,10 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	ready := &readiness{pool: pool}
 
-	uiCtx, stopUI := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopUI()
-	var ui http.Handler
-	if cfg.AdminPassword == "" {
-		log.InfoContext(ctx, "River UI and pprof are off: set OUTBOXD_ADMIN_PASSWORD to turn them on")
-	} else if ui, err = newRiverUI(uiCtx, client.Jobs(), log); err != nil {
+	pagesCtx, stopPages := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPages()
+	pages, err := cfg.newAdminPages(pagesCtx, pool, client, keys, log)
+	if err != nil {
 		return err
 	}
 	server := api.New(api.Config{
@@ -67,7 +64,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	public.atMost(cfg.MaxConnections)
-	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, ui, metricsHandler(registry)), log)
+	ops, err := listen("ops", cmp.Or(cfg.OpsAddr, defaultAPIOpsAddr), cfg.opsHandler(ready.check, pages, metricsHandler(registry)), log)
 	if err != nil {
 		return err
 	}

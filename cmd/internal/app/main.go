@@ -95,15 +95,15 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_ADDR                 where the API listens (:8080)
   OUTBOXD_PUBLIC_URL           where recipients reach the API, for links to unsubscribe: https://mail.example.com
   OUTBOXD_SUPPRESS_ON          reports that suppress the recipient: hard_bounce, complaint, unsubscribe; or off (all)
-  OUTBOXD_OPS_ADDR             where health checks and River UI listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
+  OUTBOXD_OPS_ADDR             where health checks and the console listen (127.0.0.1:9090; worker: 127.0.0.1:9091)
   OUTBOXD_MAX_BODY             largest request body, 64KB to 40MB (10MB)
   OUTBOXD_MAX_CONNECTIONS      connections to one API process at a time (10000)
   OUTBOXD_RATE_LIMIT           requests of one API key to one API process: 100/s, 600/m, 5000/h or off (1000/s)
   OUTBOXD_ORG_RATE_LIMIT       the same for all keys of one org (off)
   OUTBOXD_MAX_QUEUED           emails of one org that may wait, if outboxctl org limit sets no other number (off)
-  OUTBOXD_ADMIN_USER           user of River UI and pprof (admin)
+  OUTBOXD_ADMIN_USER           user of the console, River UI and pprof (admin)
   OUTBOXD_ADMIN_PASSWORD       their password; without it they are off
-  OUTBOXD_ADMIN_READ_ONLY      true: River UI shows everything and changes nothing (false)
+  OUTBOXD_ADMIN_READ_ONLY      true: the console and River UI change nothing (false)
   OUTBOXD_SEND_TIMEOUT         time-out of a call to a provider (30s)
   OUTBOXD_GIVE_UP_AFTER        age at which an email that no provider took fails (24h)
   OUTBOXD_ON_UNKNOWN           what becomes of emails in doubt: retry, hold or drop (retry)

@@ -10,14 +10,18 @@ import (
 	"net/http/pprof"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"riverqueue.com/riverui"
+
+	"github.com/outboxd/outboxd/cmd/internal/console"
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // opsHandler serves what operators and their tools need. All but the health
 // checks and the metrics, which name nobody, ask for the admin password, and are
 // not there without one.
-func (c *Config) opsHandler(ready func(*http.Request) error, ui, metrics http.Handler) http.Handler {
+func (c *Config) opsHandler(ready func(*http.Request) error, pages *adminPages, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n"))
@@ -34,16 +38,20 @@ func (c *Config) opsHandler(ready func(*http.Request) error, ui, metrics http.Ha
 		return mux
 	}
 	mux.Handle("/debug/pprof/", c.protect(profiles()))
-	if ui != nil {
-		mux.Handle(riverUIPath+"/", c.protect(ui))
-		mux.Handle("GET /{$}", http.RedirectHandler(riverUIPath+"/", http.StatusFound))
+	if pages != nil {
+		mux.Handle(riverUIPath+"/", c.protect(pages.riverUI))
+		mux.Handle(console.Path+"/", c.protect(pages.console))
+		mux.Handle("GET /{$}", http.RedirectHandler(console.Path+"/", http.StatusFound))
 	}
 	return mux
 }
 
+// adminPages are what operators look at, beside each other on one listener.
+type adminPages struct{ riverUI, console http.Handler }
+
 // pagePolicy is what the pages of the ops listener may do: load what the listener
 // itself serves, and talk to it. River UI sets styles in attributes, which only
-// 'unsafe-inline' allows.
+// 'unsafe-inline' allows; the console says less itself.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self'; " +
 	"font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -98,6 +106,25 @@ func profiles() http.Handler {
 }
 
 const riverUIPath = "/riverui"
+
+// newAdminPages returns River UI and the console, running until ctx ends. Without a
+// password there are none.
+func (c *Config) newAdminPages(
+	ctx context.Context, pool *pgxpool.Pool, client *outbox.Client, keys *outbox.KeyRing, log *slog.Logger,
+) (*adminPages, error) {
+	if c.AdminPassword == "" {
+		log.InfoContext(ctx, "the console, River UI and pprof are off: set OUTBOXD_ADMIN_PASSWORD to turn them on")
+		return nil, nil
+	}
+	ui, err := newRiverUI(ctx, client.Jobs(), log)
+	if err != nil {
+		return nil, err
+	}
+	return &adminPages{riverUI: ui, console: console.New(console.Config{
+		Pool: pool, Outbox: client, RiverUI: riverUIPath, Logger: log, ReadOnly: c.AdminReadOnly,
+		Stuck: outbox.StuckFilter{UnknownWait: c.UnknownWait.D(), OnUnknown: outbox.Policy(c.OnUnknown), Keys: keys},
+	})}, nil
+}
 
 // newRiverUI returns River UI, running until ctx ends.
 func newRiverUI(ctx context.Context, jobs *river.Client[pgx.Tx], log *slog.Logger) (http.Handler, error) {

@@ -14,7 +14,7 @@ func opsRequest(t *testing.T, cfg Config, method, path string, change func(*http
 		change(req)
 	}
 	rec := httptest.NewRecorder()
-	cfg.opsHandler(func(*http.Request) error { return nil }, ui, ui).ServeHTTP(rec, req)
+	cfg.opsHandler(func(*http.Request) error { return nil }, &adminPages{riverUI: ui, console: ui}, ui).ServeHTTP(rec, req)
 	return rec
 }
 
@@ -43,6 +43,14 @@ func TestOpsPagesNeedThePassword(t *testing.T) {
 		{"metrics change nothing", open, "POST", "/metrics", nil, 405},
 		{"no password is configured", closed, "GET", "/riverui/", nil, 404},
 		{"no password is configured, an empty one is given", closed, "GET", "/riverui/", bad, 404},
+		{"the console without a password configured", closed, "GET", "/console/", nil, 404},
+		{"the console, no password is given", open, "GET", "/console/", nil, 401},
+		{"the console, another password", open, "GET", "/console/emails?q=a", bad, 401},
+		{"the console, the password", open, "GET", "/console/", asAdmin, 200},
+		{"the console, a post", open, "POST", "/console/suppressions/remove", asAdmin, 200},
+		{"the console, a post from another site", open, "POST", "/console/suppressions/remove", crossSite, 403},
+		{"the console, read-only, looking", watched, "GET", "/console/emails", asAdmin, 200},
+		{"the console, read-only, a post", watched, "POST", "/console/suppressions/remove", asAdmin, 403},
 		{"no password is given", open, "GET", "/riverui/", nil, 401},
 		{"another password", open, "GET", "/riverui/api/jobs", bad, 401},
 		{"the password", open, "GET", "/riverui/api/jobs", asAdmin, 200},
@@ -67,7 +75,7 @@ func TestOpsPagesNeedThePassword(t *testing.T) {
 func TestOpsPagesSayWhatTheyMayDo(t *testing.T) {
 	t.Parallel()
 	cfg := Config{AdminUser: "admin", AdminPassword: "secret"}
-	for _, path := range []string{"/riverui/", "/riverui/api/jobs", "/debug/pprof/"} {
+	for _, path := range []string{"/console/", "/riverui/", "/riverui/api/jobs", "/debug/pprof/"} {
 		got := opsRequest(t, cfg, http.MethodGet, path, asAdmin).Header()
 		for name, want := range map[string]string{
 			"Content-Security-Policy": pagePolicy, "X-Frame-Options": "DENY",

@@ -139,7 +139,7 @@ func opsAddress(_ context.Context, p *patient) Finding {
 		return warning("the ops listener at "+p.cfg.OpsAddr+" is open to the network; without a password it has health checks and no more",
 			"Keep OUTBOXD_OPS_ADDR on a loopback or private address.")
 	}
-	return warning("River UI and pprof at "+p.cfg.OpsAddr+" are open to the network, behind a password that is sent in the clear",
+	return warning("the console, River UI and pprof at "+p.cfg.OpsAddr+" are open to the network, behind a password that is sent in the clear",
 		"Keep OUTBOXD_OPS_ADDR on a loopback or private address, or put TLS in front of it.")
 }
 
@@ -154,7 +154,7 @@ func adminPassword(_ context.Context, p *patient) Finding {
 	const advice = "Set OUTBOXD_ADMIN_PASSWORD to the output of: openssl rand -base64 18"
 	switch {
 	case password == "":
-		return ok("OUTBOXD_ADMIN_PASSWORD is not set: River UI and pprof are off")
+		return ok("OUTBOXD_ADMIN_PASSWORD is not set: the console, River UI and pprof are off")
 	case slices.Contains(wellKnown, strings.ToLower(password)), strings.EqualFold(password, p.cfg.AdminUser):
 		return problem("OUTBOXD_ADMIN_PASSWORD is one that everybody tries first", advice)
 	case len(password) < minPassword:
