@@ -64,7 +64,7 @@ func (l *groupLab) submit(s outbox.Submission, want error) {
 // release lets all go on, once so many wait.
 func (l *groupLab) release(waiting int) {
 	l.t.Helper()
-	eventually(l.t, func() bool { return l.client.Waiting(l.org) == waiting })
+	eventually(l.t, func() bool { return outbox.WaitingInGroup(l.client, l.org) == waiting })
 	l.end()
 }
 
@@ -140,7 +140,7 @@ func TestGroupDoesNotWaitForAHeldKey(t *testing.T) {
 	for i := range 10 {
 		l.submit(submission(l.org, fmt.Sprint("key ", i)), nil)
 	}
-	eventually(t, func() bool { return l.client.Waiting(l.org) == 11 })
+	eventually(t, func() bool { return outbox.WaitingInGroup(l.client, l.org) == 11 })
 	l.open()
 	eventually(t, func() bool { _, emails := l.stored(); return emails == 12 })
 	must(t, holder.Commit(ctx))
@@ -158,7 +158,7 @@ func TestGroupIsLeftWithoutATrace(t *testing.T) {
 		defer close(gone)
 		_, got = l.client.Enqueue(ctx, submission(l.org, "key"))
 	}()
-	eventually(t, func() bool { return l.client.Waiting(l.org) == 1 })
+	eventually(t, func() bool { return outbox.WaitingInGroup(l.client, l.org) == 1 })
 	leave()
 	<-gone
 	if !errors.Is(got, context.Canceled) {

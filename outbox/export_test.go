@@ -215,8 +215,8 @@ func Pack(fields []string) []byte {
 // Unpack finds the fields again.
 func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }
 
-// Waiting returns how many submissions of an org wait to be written.
-func (c *Client) Waiting(org uuid.UUID) int {
+// WaitingInGroup returns how many submissions of an org wait to be written.
+func WaitingInGroup(c *Client, org uuid.UUID) int {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
 	if q := c.group.queues[org]; q != nil {
