@@ -79,6 +79,9 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &purgeOrgsWorker{client: client, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &sealWorker{pool: d.pool, keys: d.cfg.Keys, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &purgeContentsWorker{
+			contentPurge: newContentPurge(d.pool, d.cfg.ContentRetention), metrics: d.cfg.Metrics, log: d.log,
+		}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}

@@ -210,3 +210,19 @@ func Pack(fields []string) []byte {
 
 // Unpack finds the fields again.
 func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }
+
+// ContentPurge is what workers do regularly about contents, with pages of so many
+// emails and turns of that length.
+type ContentPurge struct{ contentPurge }
+
+// NewContentPurge returns one of an installation with that retention.
+func NewContentPurge(pool *pgxpool.Pool, retention time.Duration, size int, turn time.Duration) ContentPurge {
+	p := newContentPurge(pool, retention)
+	p.size, p.turn = size, turn
+	return ContentPurge{p}
+}
+
+// Run purges for one turn.
+func (p ContentPurge) Run(ctx context.Context, after uuid.UUID) (total int, last uuid.UUID, err error) {
+	return p.run(ctx, after)
+}

@@ -1,0 +1,247 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+)
+
+// Some time after the end of an email its content is purged: addresses, subject,
+// bodies, attachments, tags, metadata, and what providers wrote about it. The email
+// stays with what proves its delivery: attempts, their keys, ids and hashes, the
+// types and times of its events. What is learned of it later is stored without
+// addresses and texts.
+//
+// Whoever may have the email sent again, or store something about it, meets the purge
+// at the email's row.
+
+const (
+	contentsPage = 500
+	contentsTurn = 20 * time.Second
+)
+
+const (
+	// sqlContentsBefore is the time that the shortest retention leaves: no email that
+	// was submitted later is due. Null: no content is ever purged.
+	sqlContentsBefore = `SELECT now() - least($1::interval, (SELECT min(content_retention) FROM outbox.orgs))`
+
+	// contentDueSQL is the condition that the content of an email e is to be purged.
+	// An open attempt may be sent again yet. What is left of a deleted org goes
+	// altogether.
+	contentDueSQL = `e.ended_at < now() - coalesce(o.content_retention, $1::interval) AND NOT coalesce(o.keep_content, false)
+    AND o.deleted_at IS NULL AND NOT EXISTS (
+        SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending')`
+
+	// sqlPageContents finds the next emails that have content, and how large it is of
+	// those that are due. The contents that are left are in the order of their emails,
+	// so that no index is needed: what is purged is passed over no more.
+	sqlPageContents = `
+SELECT c.email_id, CASE WHEN ` + contentDueSQL + ` THEN ` + contentSizeSQL + ` END
+FROM (
+    SELECT * FROM outbox.email_contents WHERE email_id > $2 AND email_id < $3 ORDER BY email_id LIMIT $4
+) c JOIN outbox.emails e ON e.id = c.email_id LEFT JOIN outbox.orgs o ON o.id = e.org_id
+ORDER BY c.email_id`
+
+	// sqlLockDue locks out a retry, which finds the email purged afterwards, and
+	// whoever stores events of it. An email that was retried meanwhile is not due.
+	sqlLockDue = `
+SELECT e.id FROM outbox.emails e LEFT JOIN outbox.orgs o ON o.id = e.org_id
+WHERE e.id = ANY ($2::uuid[]) AND ` + contentDueSQL + `
+ORDER BY e.id FOR UPDATE OF e`
+)
+
+const (
+	sqlPurgeContents    = `DELETE FROM outbox.email_contents WHERE email_id = ANY ($1::uuid[])`
+	sqlPurgeAttachments = `DELETE FROM outbox.attachments WHERE email_id = ANY ($1::uuid[])`
+	sqlPurgeEmails      = `UPDATE outbox.emails SET content_purged_at = now(), reason_detail = NULL WHERE id = ANY ($1::uuid[])`
+	sqlPurgeAttempts    = `UPDATE outbox.attempts SET detail = NULL WHERE email_id = ANY ($1::uuid[]) AND detail IS NOT NULL`
+
+	// sqlPurgeEvents keeps what a person did, and why we left a recipient out.
+	sqlPurgeEvents = `
+UPDATE outbox.events SET recipient = NULL, purged = true,
+    detail = CASE WHEN provider IS NULL AND type IN ('retried', 'resolved', 'suppressed') THEN detail END
+WHERE email_id = ANY ($1::uuid[]) AND NOT purged`
+
+	sqlPurgeMessageTexts = `
+UPDATE outbox.webhook_messages SET reason_detail = NULL WHERE email_id = ANY ($1::uuid[]) AND reason_detail IS NOT NULL`
+
+	// sqlPurgeSuppressionTexts leaves the addresses, which the org does not send to.
+	sqlPurgeSuppressionTexts = `
+UPDATE outbox.suppressions SET detail = NULL WHERE email_id = ANY ($1::uuid[]) AND detail IS NOT NULL`
+)
+
+// purgeSteps remove what belongs to locked emails. The contents go first: who seals
+// them writes search terms while holding them.
+var purgeSteps = []string{
+	sqlPurgeContents, sqlPurgeAttachments, sqlForgetTerms, sqlPurgeEmails, sqlPurgeAttempts, sqlPurgeEvents,
+	sqlPurgeMessageTexts, sqlPurgeSuppressionTexts,
+}
+
+const sqlSetContentRetention = `
+UPDATE outbox.orgs SET content_retention = $2, keep_content = $3 WHERE name = $1 AND deleted_at IS NULL`
+
+// SetContentRetention sets how long the content of emails of the org of that name is
+// kept after their end; [KeepContent]: as long as the emails; nil: as the workers are
+// configured. What is due by it is purged within minutes. It returns [ErrNoOrg].
+func SetContentRetention(ctx context.Context, pool *pgxpool.Pool, name string, retention *time.Duration) error {
+	keep := retention != nil && *retention < 0
+	if keep {
+		retention = nil
+	}
+	tag, err := pool.Exec(ctx, sqlSetContentRetention, name, retention, keep)
+	if err != nil {
+		return fmt.Errorf("set the org's retention: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("%w: %q", ErrNoOrg, name)
+	}
+	return nil
+}
+
+// contentPurge purges contents.
+type contentPurge struct {
+	pool *pgxpool.Pool
+	// retention is that of orgs without one of their own; nil: they keep content.
+	retention *time.Duration
+	// size is how many emails one statement looks at, and one transaction purges at
+	// most. sealBytes bounds it too: large contents take long to delete.
+	size int
+	// turn is how long one job works before the housekeeping that waits behind it has
+	// its turn.
+	turn time.Duration
+}
+
+func newContentPurge(pool *pgxpool.Pool, retention time.Duration) contentPurge {
+	p := contentPurge{pool: pool, size: contentsPage, turn: contentsTurn}
+	if retention >= 0 {
+		p.retention = &retention
+	}
+	return p
+}
+
+// PurgeContents purges the content of emails that ended longer ago than the retention
+// of their org, or than this one where the org has none. It works in short
+// transactions and returns how many emails it purged. Workers call it regularly.
+func PurgeContents(ctx context.Context, pool *pgxpool.Pool, retention time.Duration) (total int, err error) {
+	p := newContentPurge(pool, retention)
+	for last, more := uuid.Nil, true; more && err == nil; {
+		var n int
+		n, last, err = p.run(ctx, last)
+		total, more = total+n, last != uuid.Nil
+	}
+	return total, err
+}
+
+// run purges, for one turn, what is due of the emails after one. It returns how many
+// it purged, and the email to go on after; zero: it is through.
+func (p contentPurge) run(ctx context.Context, after uuid.UUID) (total int, last uuid.UUID, err error) {
+	started := time.Now()
+	var before *time.Time
+	if err := p.pool.QueryRow(ctx, sqlContentsBefore, p.retention).Scan(&before); err != nil {
+		return 0, uuid.Nil, fmt.Errorf("purge contents: %w", err)
+	}
+	if before == nil {
+		return 0, uuid.Nil, nil
+	}
+	for {
+		due, seen, last, err := p.page(ctx, after, firstID(*before))
+		if err != nil {
+			return total, uuid.Nil, fmt.Errorf("find contents to purge: %w", err)
+		}
+		for batch := range batchesOf(due) {
+			n, err := p.purge(ctx, batch)
+			if total += n; err != nil {
+				return total, uuid.Nil, fmt.Errorf("purge contents: %w", err)
+			}
+		}
+		if seen < p.size {
+			return total, uuid.Nil, nil
+		}
+		if after = last; time.Since(started) >= p.turn {
+			return total, last, nil
+		}
+	}
+}
+
+// page returns those that are due of the next emails with content, how many it looked
+// at, and the last of them.
+func (p contentPurge) page(ctx context.Context, after, before uuid.UUID) (due []storedSize, seen int, last uuid.UUID, err error) {
+	rows, err := p.pool.Query(ctx, sqlPageContents, p.retention, after, before, p.size)
+	if err != nil {
+		return nil, 0, last, err
+	}
+	var size *int64
+	_, err = pgx.ForEachRow(rows, []any{&last, &size}, func() error {
+		if seen++; size != nil {
+			due = append(due, storedSize{last, *size})
+		}
+		return nil
+	})
+	return due, seen, last, err
+}
+
+// purge purges those of the emails that are still due, in one transaction.
+func (p contentPurge) purge(ctx context.Context, emails []uuid.UUID) (n int, err error) {
+	purge := func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlLockDue, p.retention, emails)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		n = len(ids)
+		var batch pgx.Batch
+		for _, sql := range purgeSteps {
+			batch.Queue(sql, ids)
+		}
+		return tx.SendBatch(ctx, &batch).Close()
+	}
+	for {
+		err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, purge)
+		if isDeadlock(err) {
+			continue // with what was learned late of such an email, which has won
+		}
+		if err != nil {
+			return 0, err
+		}
+		return n, nil
+	}
+}
+
+type purgeContentsArgs struct {
+	chore
+	// After is the email that the job before came to.
+	After uuid.UUID `json:"after,omitzero"`
+}
+
+// Kind names the job in River.
+func (purgeContentsArgs) Kind() string { return "purge_contents" }
+
+type purgeContentsWorker struct {
+	river.WorkerDefaults[purgeContentsArgs]
+	contentPurge
+	metrics *Metrics
+	log     *slog.Logger
+}
+
+// Work runs one job.
+func (w *purgeContentsWorker) Work(ctx context.Context, job *river.Job[purgeContentsArgs]) error {
+	total, last, err := w.run(ctx, job.Args.After)
+	w.metrics.purged(total)
+	if total > 0 {
+		w.log.InfoContext(ctx, "purged contents of emails", "count", total)
+	}
+	if err != nil || last == uuid.Nil {
+		return err
+	}
+	_, err = river.ClientFromContext[pgx.Tx](ctx).Insert(ctx, purgeContentsArgs{After: last}, nil)
+	return err
+}
