@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,12 +60,13 @@ func (d *delivering) gossip(word string) (ids []uuid.UUID) {
 			d.report(event)
 		}
 	}
-	// The list of an org outlives its emails, so it may show no word here.
-	bounced := d.enqueue(speaking(word), func(m *outbox.Message) { m.To, m.Cc, m.Bcc = []string{"gone@example.org"}, nil, nil })
-	d.exec("DELETE FROM outbox.suppressions WHERE org_id = $1", d.org)
+	// The list of an org outlives its emails, so no address on it has the word.
+	d.exec("DELETE FROM outbox.suppressions WHERE address LIKE $1", word+"%")
+	gone := "gone-" + sent.String() + "@example.org"
+	bounced := d.enqueue(speaking(word), func(m *outbox.Message) { m.To, m.Cc, m.Bcc = []string{gone}, nil, nil })
 	d.deliver(bounced)
 	bounce := d.about(bounced, 1, providers.EventBounced)
-	bounce.Recipient, bounce.Permanent, bounce.Detail = "gone@example.org", true, "550 "+word+" is unknown"
+	bounce.Recipient, bounce.Permanent, bounce.Detail = gone, true, "550 "+word+" is unknown"
 	d.report(bounce)
 	return []uuid.UUID{failed, sent, bounced}
 }
@@ -93,8 +96,11 @@ func TestPurgedContentIsNowhere(t *testing.T) {
 	d.exec("UPDATE outbox.emails SET ended_at = now() + interval '1 hour' WHERE id = ANY ($1)", recent)
 	kept = append(kept, recent...)
 
-	if found := findings(t, d.pool, "canary"); len(found) == 0 {
-		t.Fatal("the search finds nothing before the purge")
+	// Otherwise that nothing is found would say nothing.
+	for _, table := range []string{"emails", "email_contents", "attachments", "attempts", "events", "webhook_messages", "suppressions"} {
+		if !slices.Contains(findings(t, d.pool, "canary"), table+": canary") {
+			t.Fatalf("before the purge, the search finds nothing in %s", table)
+		}
 	}
 	before, proofs := findings(t, d.pool, "keeper"), map[uuid.UUID]*outbox.Email{}
 	for _, id := range due {
@@ -119,10 +125,10 @@ func TestPurgedContentIsNowhere(t *testing.T) {
 	for id, was := range proofs {
 		d.isPurged(was, d.get(id))
 	}
-	for _, to := range []string{"canary-to@example.org", "gone@example.org"} {
-		q := outbox.Query{Org: d.org, To: to, Limit: 100}
+	for _, q := range []outbox.Query{{To: "canary-to@example.org"}, {Tag: "kind:receipt"}} {
+		q.Org, q.Limit = d.org, 100
 		if emails, _, err := d.client.List(ctx, q); err != nil || anyPurged(emails) {
-			t.Errorf("a search for %s finds what is purged: %v", to, err)
+			t.Errorf("%+v finds what is purged: %v", q, err)
 		}
 	}
 	if emails, _, err := d.client.List(ctx, outbox.Query{Org: d.org, Limit: 100}); err != nil || !anyPurged(emails) {
@@ -160,7 +166,251 @@ func (d *delivering) isPurged(was, is *outbox.Email) {
 	}
 }
 
-var (
-	_ = errors.Is
-	_ pgx.Rows
-)
+// blocked runs something that has to wait for a lock, as the so-manieth.
+func (d *delivering) blocked(n int, run func() error) (ended <-chan error) {
+	d.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	d.await(fmt.Sprintf(`SELECT count(*) = %d FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`, n))
+	return done
+}
+
+// whileHolding runs something while a transaction holds what a statement locks.
+func (d *delivering) whileHolding(run func(), sql string, args ...any) {
+	d.t.Helper()
+	must(d.t, pgx.BeginFunc(context.Background(), d.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(context.Background(), sql, args...)
+		run()
+		return err
+	}))
+}
+
+// failed is an email that its provider refused.
+func (d *delivering) failed() uuid.UUID {
+	d.t.Helper()
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(400, "") })
+	id := d.enqueue()
+	d.deliver(id)
+	d.provider.Respond(nil)
+	return id
+}
+
+// A purge and a person who has an email sent again meet: whoever comes first. What is
+// sent has its content, and what has none is not sent.
+func TestPurgeMeetsRetry(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	ctx := context.Background()
+	retry := func(id uuid.UUID) error { return d.client.Retry(ctx, d.org, id, "ann") }
+
+	retried := d.failed()
+	var purge <-chan error
+	d.whileHolding(func() {
+		purge = d.blocked(1, func() error {
+			n, err := outbox.PurgeContents(ctx, d.pool, atOnce)
+			if n != 0 {
+				t.Errorf("%d emails were purged", n)
+			}
+			return err
+		})
+	}, "UPDATE outbox.emails SET status = 'queued', ended_at = NULL WHERE id = $1", retried)
+	must(t, <-purge)
+	d.deliver(retried)
+	if email := d.get(retried); email.Status != outbox.StatusSent || len(d.provider.Accepted()) != 1 {
+		t.Errorf("status %s (%s), %d accepted", email.Status, email.ReasonDetail, len(d.provider.Accepted()))
+	}
+	d.exec("UPDATE outbox.emails SET ended_at = now() + interval '1 hour'")
+
+	purged := d.failed()
+	var late <-chan error
+	d.whileHolding(func() {
+		purge = d.blocked(1, func() error { _, err := outbox.PurgeContents(ctx, d.pool, atOnce); return err })
+		late = d.blocked(2, func() error { return retry(purged) })
+	}, "SELECT FROM outbox.email_contents WHERE email_id = $1 FOR UPDATE", purged)
+	must(t, <-purge)
+	if err := <-late; !errors.Is(err, outbox.ErrContentPurged) {
+		t.Errorf("the retry of a purged email: %v", err)
+	}
+	if email := d.get(purged); email.Status != outbox.StatusFailed || email.ContentPurgedAt.IsZero() || len(email.Events) != 0 {
+		t.Errorf("status %s, purged at %v, %d events", email.Status, email.ContentPurgedAt, len(email.Events))
+	}
+}
+
+// What has not ended is not purged, whatever becomes of it: waiting, on its way, in
+// doubt, of a paused org; nor an email that has ended while an attempt is open.
+func TestPurgeLeavesWhatMayBeSent(t *testing.T) {
+	t.Parallel()
+	d := newAcme(t)
+	ctx := context.Background()
+	d.enqueue()
+	d.enqueue(func(m *outbox.Message) { m.ScheduledAt = time.Now().Add(time.Hour) })
+	accepted, not := d.inDoubt(), d.inDoubt()
+	open := d.inDoubt()
+	d.exec("UPDATE outbox.emails SET status = 'sent', ended_at = now() WHERE id = $1", open)
+	d.pause()
+	d.purgeContents(0)
+	d.resume(0)
+	must(t, d.client.Resolve(ctx, d.org, not, outbox.OutcomeNotAccepted, "ann"))
+	must(t, d.client.Resolve(ctx, d.org, accepted, outbox.OutcomeAccepted, "ann"))
+	d.purgeContents(1)
+	if email := d.get(accepted); email.ContentPurgedAt.IsZero() || len(email.Events) != 1 || email.Events[0].Detail != "accepted by ann" {
+		t.Errorf("purged at %v, events %+v; want to know who resolved it", email.ContentPurgedAt, email.Events)
+	}
+	d.provider.Respond(nil)
+	d.deliver(not)
+	if email := d.get(not); email.Status != outbox.StatusSent {
+		t.Errorf("status %s (%s: %s)", email.Status, email.Reason, email.ReasonDetail)
+	}
+	d.purgeContents(1)
+}
+
+// A purge works in transactions of bounded size, and in turns that go on where the
+// last one ended.
+func TestPurgeInSteps(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	ctx := context.Background()
+	for range 5 {
+		d.failed()
+	}
+	d.exec("UPDATE outbox.emails SET ended_at = now() + interval '1 hour' WHERE id = (SELECT min(id::text)::uuid FROM outbox.emails)")
+	purge := outbox.NewContentPurge(d.pool, atOnce, 2, 0)
+	var turns []int
+	for after, more := uuid.Nil, true; more; {
+		n, last, err := purge.Run(ctx, after)
+		must(t, err)
+		turns = append(turns, n)
+		after, more = last, last != uuid.Nil
+	}
+	if diff := cmp.Diff([]int{1, 2, 1}, turns); diff != "" {
+		t.Errorf("emails purged by turn:\n%s", diff)
+	}
+	// One transaction has one time.
+	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 3 {
+		t.Errorf("they were purged in %d transactions, want 3", n)
+	}
+	large := func(m *outbox.Message) {
+		m.Attachments = []outbox.Attachment{{Filename: "a", Content: make([]byte, 5<<20)}}
+	}
+	for range 2 {
+		d.deliver(d.enqueue(large))
+	}
+	d.purgeContents(2)
+	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 5 {
+		t.Errorf("two large ones were purged in %d transactions, want one each", n-3)
+	}
+}
+
+// What is learned after the purge moves the status, and is stored without address and
+// text. Copies of what came before are known.
+func TestEventsAfterThePurge(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	ctx := context.Background()
+	id := d.enqueue(speaking("canary"))
+	d.deliver(id)
+	event := func(kind providers.EventType) providers.Event {
+		e := d.about(id, 1, kind)
+		e.Recipient, e.Detail = "canary-to@example.org", "canary"
+		return e
+	}
+	both := []providers.Event{event("delivered"), event("delivered")} // in the same second
+	both[1].Recipient = "canary-two@example.org"
+	d.report(both...)
+	d.purgeContents(1)
+	if got := d.report(both...); got.New != 0 || got.Known != 2 {
+		t.Errorf("copies of events from before: %+v", got)
+	}
+	complaint := event("complained")
+	if got := d.report(complaint); got.New != 1 {
+		t.Errorf("a late complaint: %+v", got)
+	}
+	if got := d.report(complaint); got.New != 0 || got.Known != 1 {
+		t.Errorf("its copy: %+v", got)
+	}
+	email := d.get(id)
+	last := email.Events[len(email.Events)-1]
+	if email.Status != outbox.StatusComplained || len(email.Events) != 3 || last.Type != "complained" || last.Recipient+last.Detail != "" {
+		t.Errorf("status %s, events %+v", email.Status, email.Events)
+	}
+	// Whoever complains gets no more mail.
+	if got := d.suppressed("canary-to@example.org"); got != "complaint" {
+		t.Errorf("suppressed for %q", got)
+	}
+	d.exec("DELETE FROM outbox.suppressions")
+	if found := findings(t, d.pool, "canary"); found != nil {
+		t.Errorf("it can be read again: %v", found)
+	}
+
+	// The two at once, in both orders.
+	for name, eventFirst := range map[string]bool{"event, purge": true, "purge, event": false} {
+		id = d.enqueue(speaking("canary"))
+		d.deliver(id)
+		bounce := event("bounced")
+		bounce.Permanent = true
+		report := func() error { _, err := d.client.RecordEvents(ctx, "sendgrid", []providers.Event{bounce}); return err }
+		purge := func() error { _, err := outbox.PurgeContents(ctx, d.pool, atOnce); return err }
+		first, second := purge, report
+		held := "SELECT FROM outbox.email_contents FOR UPDATE"
+		if eventFirst {
+			first, second = report, purge
+			held = "INSERT INTO outbox.suppressions (org_id, address, reason) SELECT org_id, 'canary-to@example.org', 'manual' FROM outbox.emails LIMIT 1"
+		}
+		var one, two <-chan error
+		d.whileHolding(func() { one, two = d.blocked(1, first), d.blocked(2, second) }, held)
+		must(t, <-one)
+		must(t, <-two)
+		d.exec("DELETE FROM outbox.suppressions")
+		if email := d.get(id); email.Status != outbox.StatusBounced || email.ContentPurgedAt.IsZero() {
+			t.Errorf("%s: status %s, purged at %v", name, email.Status, email.ContentPurgedAt)
+		}
+		if found := findings(t, d.pool, "canary"); found != nil {
+			t.Errorf("%s: it can be read: %v", name, found)
+		}
+	}
+}
+
+// Whoever unsubscribes by a link in an email that is purged gets no more mail, and the
+// email does not learn the address again.
+func TestUnsubscribeAfterThePurge(t *testing.T) {
+	t.Parallel()
+	d, relay := relayed(t)
+	d.reachable(newSMTP(t, relay))
+	ctx := context.Background()
+	id := d.enqueue(unsubscribable)
+	d.deliver(id)
+	_, token := linkIn(t, relay.Accepted()[0].Body)
+	d.purgeContents(1)
+	for range 2 {
+		must(t, d.client.Unsubscribe(ctx, token))
+	}
+	email := d.get(id)
+	if len(email.Events) != 1 || email.Events[0].Type != "unsubscribed" || email.Events[0].Recipient != "" {
+		t.Errorf("events %+v", email.Events)
+	}
+	if n := d.count("SELECT count(*) FROM outbox.suppressions WHERE reason = 'unsubscribe'"); n != 1 {
+		t.Errorf("%d suppressions", n)
+	}
+	if from, err := d.client.UnsubscribeSender(ctx, token); from != "" || err != nil {
+		t.Errorf("sender %q, %v", from, err)
+	}
+}
+
+// A worker that was paused since it read an email writes no search terms of one that
+// is purged.
+func TestRecipientsOfPurgedEmailsStayForgotten(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	id := d.enqueueFromSQL("jane@müller.example")
+	var paused <-chan error
+	d.whileHolding(func() {
+		paused = d.blocked(1, func() error { _, err := d.deliverer.Deliver(context.Background(), id); return err })
+	}, `WITH ended AS (UPDATE outbox.emails SET status = 'canceled', ended_at = now() WHERE id = $1),
+		forgotten AS (SELECT outbox.forget_terms(ARRAY[$1::uuid]))
+		DELETE FROM outbox.email_contents USING forgotten WHERE email_id = $1`, id)
+	must(t, <-paused)
+	if n := d.count("SELECT count(*) FROM outbox.email_terms"); n != 0 {
+		t.Errorf("%d terms", n)
+	}
+}
