@@ -75,6 +75,9 @@ func describe(email *outbox.Email) string {
 		text.WriteString(", possibly sent twice")
 	}
 	fmt.Fprintf(&text, "\nsubmitted %s\n", email.CreatedAt.Format(time.RFC3339))
+	if purged := email.ContentPurgedAt; !purged.IsZero() {
+		fmt.Fprintf(&text, "content purged %s\n", purged.Format(time.RFC3339))
+	}
 	for _, a := range email.Attempts {
 		fmt.Fprintf(&text, "attempt %d  %-9s %-9s %s  key %s  %s\n", a.Number, a.Provider, a.Stage,
 			a.BeganAt.Format(time.RFC3339), a.ProviderKey, strings.TrimSpace(fmt.Sprint(a.Code, " ", a.Detail)))
