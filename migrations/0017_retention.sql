@@ -20,8 +20,11 @@ CREATE UNIQUE INDEX events_told_once ON outbox.events (
     email_id, attempt, type, coalesce(recipient, ''), occurred_at,
     (CASE WHEN type = 'clicked' THEN md5(coalesce(detail, '')) ELSE '' END)) WHERE provider IS NOT NULL AND NOT purged;
 
--- What is to be purged is found by the contents that are left, in the order of their
--- ids. These two find texts that followed an email into tables with other orders; few
--- rows have one.
+-- What is to be purged is found by the contents that are left, of each org the oldest
+-- first: contents that another org keeps are not read again and again.
+CREATE INDEX email_contents_org_id_email_id ON outbox.email_contents (org_id, email_id);
+
+-- These find texts that followed an email into tables with other orders. Few rows have
+-- one.
 CREATE INDEX webhook_messages_reason_detail ON outbox.webhook_messages (email_id) WHERE reason_detail IS NOT NULL;
 CREATE INDEX suppressions_detail ON outbox.suppressions (email_id) WHERE detail IS NOT NULL AND email_id IS NOT NULL;

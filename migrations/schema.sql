@@ -1292,6 +1292,7 @@ CASE
 END)
     email_contents_pkey PRIMARY KEY (email_id)
     CREATE INDEX email_contents_clear ON outbox.email_contents USING btree (email_id) WHERE (key_id IS NULL)
+    CREATE INDEX email_contents_org_id_email_id ON outbox.email_contents USING btree (org_id, email_id)
 
 TABLE email_terms
     FORCE ROW LEVEL SECURITY

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 )
 
 // Some time after the end of an email its content is purged: addresses, subject,
@@ -27,9 +28,22 @@ const (
 )
 
 const (
-	// sqlContentsBefore is the time that the shortest retention leaves: no email that
-	// was submitted later is due. Null: no content is ever purged.
-	sqlContentsBefore = `SELECT now() - least($1::interval, (SELECT min(content_retention) FROM outbox.orgs))`
+	// sqlOrgsWithContents finds the orgs whose content does not stay for ever, and the
+	// time that their retention leaves: no email that was submitted later is due. It
+	// goes from one org to the next by the index. The order is another each time, so
+	// that none waits for the others' emails each time.
+	sqlOrgsWithContents = `
+WITH RECURSIVE found AS (
+    SELECT '00000000-0000-0000-0000-000000000000'::uuid AS org_id -- no org's
+    UNION ALL
+    SELECT (SELECT c.org_id FROM outbox.email_contents c WHERE c.org_id > f.org_id ORDER BY c.org_id LIMIT 1)
+    FROM found f WHERE f.org_id IS NOT NULL
+)
+SELECT f.org_id, now() - coalesce(o.content_retention, $1::interval)
+FROM found f LEFT JOIN outbox.orgs o ON o.id = f.org_id
+WHERE f.org_id IS NOT NULL AND NOT coalesce(o.keep_content, false) AND o.deleted_at IS NULL
+    AND coalesce(o.content_retention, $1) IS NOT NULL
+ORDER BY random()`
 
 	// contentDueSQL is the condition that the content of an email e is to be purged.
 	// An open attempt may be sent again yet. What is left of a deleted org goes
@@ -38,21 +52,22 @@ const (
     AND o.deleted_at IS NULL AND NOT EXISTS (
         SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending')`
 
-	// sqlPageContents finds the next emails that have content, and how large it is of
-	// those that are due. The contents that are left are in the order of their emails,
-	// so that no index is needed: what is purged is passed over no more.
+	// sqlPageContents finds the next emails of an org that have content, and how large
+	// it is of those that are due. What is purged is passed over no more; what is not
+	// due among the oldest ended late, or has not ended.
 	sqlPageContents = `
-SELECT c.email_id, CASE WHEN ` + contentDueSQL + ` THEN ` + contentSizeSQL + ` END
+SELECT p.email_id, CASE WHEN ` + contentDueSQL + ` THEN (
+    SELECT ` + contentSizeSQL + ` FROM outbox.email_contents c WHERE c.email_id = p.email_id) END
 FROM (
-    SELECT * FROM outbox.email_contents WHERE email_id > $2 AND email_id < $3 ORDER BY email_id LIMIT $4
-) c JOIN outbox.emails e ON e.id = c.email_id LEFT JOIN outbox.orgs o ON o.id = e.org_id
-ORDER BY c.email_id`
+    SELECT email_id FROM outbox.email_contents WHERE org_id = $2 AND email_id > $3 AND email_id < $4 ORDER BY email_id LIMIT $5
+) p JOIN outbox.emails e ON e.id = p.email_id LEFT JOIN outbox.orgs o ON o.id = e.org_id
+ORDER BY p.email_id`
 
 	// sqlLockDue locks out a retry, which finds the email purged afterwards, and
 	// whoever stores events of it. An email that was retried meanwhile is not due.
 	sqlLockDue = `
 SELECT e.id FROM outbox.emails e LEFT JOIN outbox.orgs o ON o.id = e.org_id
-WHERE e.id = ANY ($2::uuid[]) AND ` + contentDueSQL + `
+WHERE e.id = ANY ($2::uuid[]) AND e.content_purged_at IS NULL AND ` + contentDueSQL + `
 ORDER BY e.id FOR UPDATE OF e`
 )
 
@@ -130,49 +145,74 @@ func newContentPurge(pool *pgxpool.Pool, retention time.Duration) contentPurge {
 // transactions and returns how many emails it purged. Workers call it regularly.
 func PurgeContents(ctx context.Context, pool *pgxpool.Pool, retention time.Duration) (total int, err error) {
 	p := newContentPurge(pool, retention)
-	for last, more := uuid.Nil, true; more && err == nil; {
+	for through := false; !through && err == nil; {
 		var n int
-		n, last, err = p.run(ctx, last)
-		total, more = total+n, last != uuid.Nil
+		n, through, err = p.run(ctx)
+		total += n
 	}
 	return total, err
 }
 
-// run purges, for one turn, what is due of the emails after one. It returns how many
-// it purged, and the email to go on after; zero: it is through.
-func (p contentPurge) run(ctx context.Context, after uuid.UUID) (total int, last uuid.UUID, err error) {
-	started := time.Now()
-	var before *time.Time
-	if err := p.pool.QueryRow(ctx, sqlContentsBefore, p.retention).Scan(&before); err != nil {
-		return 0, uuid.Nil, fmt.Errorf("purge contents: %w", err)
+// contentsOf is an org with contents, and the time before which those that are due
+// were submitted.
+type contentsOf struct {
+	Org    uuid.UUID
+	Before time.Time
+}
+
+// run purges what is due, for one turn. It returns how many emails that was, and
+// whether it is through.
+func (p contentPurge) run(ctx context.Context) (total int, through bool, err error) {
+	end := time.Now().Add(p.turn)
+	rows, err := p.pool.Query(ctx, sqlOrgsWithContents, p.retention)
+	if err != nil {
+		return 0, false, fmt.Errorf("find orgs with contents: %w", err)
 	}
-	if before == nil {
-		return 0, uuid.Nil, nil
+	orgs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[contentsOf])
+	if err != nil {
+		return 0, false, fmt.Errorf("find orgs with contents: %w", err)
 	}
+	for _, org := range orgs {
+		n, through, err := p.runOrg(ctx, org, end)
+		if total += n; err != nil {
+			return total, false, fmt.Errorf("purge contents: %w", err)
+		}
+		if !through {
+			return total, false, nil
+		}
+	}
+	return total, true, nil
+}
+
+// runOrg purges what is due of one org, until the turn ends. A turn purges something or
+// is through.
+func (p contentPurge) runOrg(ctx context.Context, org contentsOf, end time.Time) (total int, through bool, err error) {
+	var after uuid.UUID
 	for {
-		due, seen, last, err := p.page(ctx, after, firstID(*before))
+		due, seen, last, err := p.page(ctx, org, after)
 		if err != nil {
-			return total, uuid.Nil, fmt.Errorf("find contents to purge: %w", err)
+			return total, false, err
 		}
 		for batch := range batchesOf(due) {
 			n, err := p.purge(ctx, batch)
 			if total += n; err != nil {
-				return total, uuid.Nil, fmt.Errorf("purge contents: %w", err)
+				return total, false, err
 			}
 		}
 		if seen < p.size {
-			return total, uuid.Nil, nil
+			return total, true, nil
 		}
-		if after = last; time.Since(started) >= p.turn {
-			return total, last, nil
+		// What is not due is passed over in any case: the next turn begins with it.
+		if after = last; len(due) > 0 && !time.Now().Before(end) {
+			return total, false, nil
 		}
 	}
 }
 
-// page returns those that are due of the next emails with content, how many it looked
-// at, and the last of them.
-func (p contentPurge) page(ctx context.Context, after, before uuid.UUID) (due []storedSize, seen int, last uuid.UUID, err error) {
-	rows, err := p.pool.Query(ctx, sqlPageContents, p.retention, after, before, p.size)
+// page returns those that are due of an org's next emails with content, how many it
+// looked at, and the last of them.
+func (p contentPurge) page(ctx context.Context, org contentsOf, after uuid.UUID) (due []storedSize, seen int, last uuid.UUID, err error) {
+	rows, err := p.pool.Query(ctx, sqlPageContents, p.retention, org.Org, after, firstID(org.Before), p.size)
 	if err != nil {
 		return nil, 0, last, err
 	}
@@ -216,14 +256,21 @@ func (p contentPurge) purge(ctx context.Context, emails []uuid.UUID) (n int, err
 	}
 }
 
-type purgeContentsArgs struct {
-	chore
-	// After is the email that the job before came to.
-	After uuid.UUID `json:"after,omitzero"`
-}
+type purgeContentsArgs struct{ chore }
 
 // Kind names the job in River.
 func (purgeContentsArgs) Kind() string { return "purge_contents" }
+
+// InsertOpts are River's options for the job. There is one at a time: what takes
+// longer than the time to the next is still the same job, which snoozes in between.
+func (a purgeContentsArgs) InsertOpts() river.InsertOpts {
+	opts := a.chore.InsertOpts()
+	opts.UniqueOpts = river.UniqueOpts{ByState: []rivertype.JobState{
+		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable,
+		rivertype.JobStateRunning, rivertype.JobStateScheduled,
+	}}
+	return opts
+}
 
 type purgeContentsWorker struct {
 	river.WorkerDefaults[purgeContentsArgs]
@@ -233,15 +280,14 @@ type purgeContentsWorker struct {
 }
 
 // Work runs one job.
-func (w *purgeContentsWorker) Work(ctx context.Context, job *river.Job[purgeContentsArgs]) error {
-	total, last, err := w.run(ctx, job.Args.After)
+func (w *purgeContentsWorker) Work(ctx context.Context, _ *river.Job[purgeContentsArgs]) error {
+	total, through, err := w.run(ctx)
 	w.metrics.purged(total)
 	if total > 0 {
 		w.log.InfoContext(ctx, "purged contents of emails", "count", total)
 	}
-	if err != nil || last == uuid.Nil {
+	if err != nil || through {
 		return err
 	}
-	_, err = river.ClientFromContext[pgx.Tx](ctx).Insert(ctx, purgeContentsArgs{After: last}, nil)
-	return err
+	return river.JobSnooze(time.Second)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers"
@@ -274,21 +275,15 @@ func TestPurgeInSteps(t *testing.T) {
 	for range 5 {
 		d.failed()
 	}
-	d.exec("UPDATE outbox.emails SET ended_at = now() + interval '1 hour' WHERE id = (SELECT min(id::text)::uuid FROM outbox.emails)")
-	purge := outbox.NewContentPurge(d.pool, atOnce, 2, 0)
-	var turns []int
-	for after, more := uuid.Nil, true; more; {
-		n, last, err := purge.Run(ctx, after)
-		must(t, err)
-		turns = append(turns, n)
-		after, more = last, last != uuid.Nil
-	}
-	if diff := cmp.Diff([]int{1, 2, 1}, turns); diff != "" {
+	d.exec("UPDATE outbox.emails SET ended_at = now() + interval '1 hour' WHERE id = (SELECT max(id::text)::uuid FROM outbox.emails)")
+	turns, err := outbox.PurgeContentsInTurns(ctx, d.pool, atOnce, 2)
+	must(t, err)
+	if diff := cmp.Diff([]int{2, 2, 0}, turns); diff != "" {
 		t.Errorf("emails purged by turn:\n%s", diff)
 	}
 	// One transaction has one time.
-	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 3 {
-		t.Errorf("they were purged in %d transactions, want 3", n)
+	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 2 {
+		t.Errorf("they were purged in %d transactions, want 2", n)
 	}
 	large := func(m *outbox.Message) {
 		m.Attachments = []outbox.Attachment{{Filename: "a", Content: make([]byte, 5<<20)}}
@@ -297,8 +292,53 @@ func TestPurgeInSteps(t *testing.T) {
 		d.deliver(d.enqueue(large))
 	}
 	d.purgeContents(2)
-	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 5 {
-		t.Errorf("two large ones were purged in %d transactions, want one each", n-3)
+	if n := d.count("SELECT count(DISTINCT content_purged_at) FROM outbox.emails"); n != 4 {
+		t.Errorf("two large ones were purged in %d transactions, want one each", n-2)
+	}
+}
+
+// Workers purge by themselves: by their own retention, or that of the org. What takes
+// more than one turn goes on, and is counted.
+func TestWorkersPurge(t *testing.T) {
+	t.Parallel()
+	d := newAcme(t)
+	registry := prometheus.NewRegistry()
+	other := *d
+	other.org = uuid.New()
+	d.exec("INSERT INTO outbox.orgs (id, name) VALUES ($1, 'other')", other.org)
+	week := 7 * 24 * time.Hour
+	must(t, outbox.SetContentRetention(context.Background(), d.pool, "other", &week))
+	for range 3 {
+		d.failed()
+		other.failed()
+	}
+	w, err := outbox.NewWorker(d.pool, outbox.WorkerConfig{
+		Providers:        []providers.Provider{newSendGrid(t, d.provider.URL())},
+		ContentRetention: atOnce, Metrics: outbox.NewMetrics(registry),
+	})
+	must(t, err)
+	w.SetPurgePages(2)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, nil) }()
+	d.await("SELECT count(*) = 1 FROM outbox.river_job WHERE kind = 'purge_contents' AND state = 'completed'")
+	stop()
+	must(t, <-ended)
+	const purged = "SELECT count(*) FROM outbox.emails WHERE org_id = $1 AND content_purged_at IS NOT NULL"
+	if mine, theirs := d.count(purged, d.org), d.count(purged, other.org); mine != 3 || theirs != 0 {
+		t.Errorf("purged %d, want 3, and %d of the org that keeps them for a week", mine, theirs)
+	}
+	if got := figures(t, registry)["contents_purged_total"]; got != 3 {
+		t.Errorf("counted %v", got)
+	}
+	other.exec("UPDATE outbox.emails SET ended_at = ended_at - interval '8 days' WHERE org_id = $1", other.org)
+	keep := outbox.KeepContent
+	must(t, outbox.SetContentRetention(context.Background(), d.pool, "other", &keep))
+	d.purgeContents(0)
+	must(t, outbox.SetContentRetention(context.Background(), d.pool, "other", nil))
+	d.purgeContents(3)
+	if err := outbox.SetContentRetention(context.Background(), d.pool, "nobody", nil); !errors.Is(err, outbox.ErrNoOrg) {
+		t.Errorf("of no org: %v", err)
 	}
 }
 
