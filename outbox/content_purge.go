@@ -23,7 +23,9 @@ import (
 // at the email's row.
 
 const (
-	contentsPage = 500
+	// contentsPage is small: while a batch is purged, the API waits for its locks with
+	// events of such emails, half a second at most.
+	contentsPage = 100
 	contentsTurn = 20 * time.Second
 )
 
@@ -77,10 +79,10 @@ const (
 	sqlPurgeEmails      = `UPDATE outbox.emails SET content_purged_at = now(), reason_detail = NULL WHERE id = ANY ($1::uuid[])`
 	sqlPurgeAttempts    = `UPDATE outbox.attempts SET detail = NULL WHERE email_id = ANY ($1::uuid[]) AND detail IS NOT NULL`
 
-	// sqlPurgeEvents keeps what a person did, and why we left a recipient out.
+	// sqlPurgeEvents keeps what we wrote: what a person did, why a recipient was left out.
 	sqlPurgeEvents = `
 UPDATE outbox.events SET recipient = NULL, purged = true,
-    detail = CASE WHEN provider IS NULL AND type IN ('retried', 'resolved', 'suppressed') THEN detail END
+    detail = CASE WHEN provider IS NULL AND type IN ('retried', 'resolved', 'suppressed', 'unsubscribed') THEN detail END
 WHERE email_id = ANY ($1::uuid[]) AND NOT purged`
 
 	sqlPurgeMessageTexts = `
