@@ -48,11 +48,11 @@ WHERE f.org_id IS NOT NULL AND NOT coalesce(o.keep_content, false) AND o.deleted
 ORDER BY random()`
 
 	// contentDueSQL is the condition that the content of an email e is to be purged.
-	// An open attempt may be sent again yet. What is left of a deleted org goes
-	// altogether.
+	// Whoever owns an open attempt may yet say what became of it, or close it; after a
+	// day nobody does. What is left of a deleted org goes altogether.
 	contentDueSQL = `e.ended_at < now() - coalesce(o.content_retention, $1::interval) AND NOT coalesce(o.keep_content, false)
     AND o.deleted_at IS NULL AND NOT EXISTS (
-        SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending')`
+        SELECT FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending' AND a.deadline > now() - interval '1 day')`
 
 	// sqlPageContents finds the next emails of an org that have content, and how large
 	// it is of those that are due. What is purged is passed over no more; what is not
@@ -77,7 +77,15 @@ const (
 	sqlPurgeContents    = `DELETE FROM outbox.email_contents WHERE email_id = ANY ($1::uuid[])`
 	sqlPurgeAttachments = `DELETE FROM outbox.attachments WHERE email_id = ANY ($1::uuid[])`
 	sqlPurgeEmails      = `UPDATE outbox.emails SET content_purged_at = now(), reason_detail = NULL WHERE id = ANY ($1::uuid[])`
-	sqlPurgeAttempts    = `UPDATE outbox.attempts SET detail = NULL WHERE email_id = ANY ($1::uuid[]) AND detail IS NOT NULL`
+
+	// sqlPurgeAttempts closes an open attempt of an email that has ended, as its worker
+	// would have.
+	sqlPurgeAttempts = `
+UPDATE outbox.attempts
+SET detail = NULL, stage = CASE WHEN stage = 'sending' THEN 'unknown' ELSE stage END,
+    evidence = CASE WHEN stage = 'sending' THEN 'policy' ELSE evidence END,
+    ended_at = CASE WHEN stage = 'sending' THEN now() ELSE ended_at END
+WHERE email_id = ANY ($1::uuid[]) AND (detail IS NOT NULL OR stage = 'sending')`
 
 	// sqlPurgeEvents keeps what we wrote: what a person did, why a recipient was left out.
 	sqlPurgeEvents = `

@@ -239,15 +239,15 @@ func TestPurgeMeetsRetry(t *testing.T) {
 }
 
 // What has not ended is not purged, whatever becomes of it: waiting, on its way, in
-// doubt, of a paused org; nor an email that has ended while an attempt is open.
+// doubt, of a paused org; nor an email that has ended while an attempt is open, unless
+// nobody comes for that any more.
 func TestPurgeLeavesWhatMayBeSent(t *testing.T) {
 	t.Parallel()
 	d := newAcme(t)
 	ctx := context.Background()
 	d.enqueue()
 	d.enqueue(func(m *outbox.Message) { m.ScheduledAt = time.Now().Add(time.Hour) })
-	accepted, not := d.inDoubt(), d.inDoubt()
-	open := d.inDoubt()
+	accepted, not, open := d.inDoubt(), d.inDoubt(), d.inDoubt()
 	d.exec("UPDATE outbox.emails SET status = 'sent', ended_at = now() WHERE id = $1", open)
 	d.pause()
 	d.purgeContents(0)
@@ -257,6 +257,11 @@ func TestPurgeLeavesWhatMayBeSent(t *testing.T) {
 	d.purgeContents(1)
 	if email := d.get(accepted); email.ContentPurgedAt.IsZero() || len(email.Events) != 1 || email.Events[0].Detail != "accepted by ann" {
 		t.Errorf("purged at %v, events %+v; want to know who resolved it", email.ContentPurgedAt, email.Events)
+	}
+	d.exec("UPDATE outbox.attempts SET deadline = now() - interval '2 days' WHERE email_id = $1", open)
+	d.purgeContents(1)
+	if a := d.get(open).Attempts[0]; a.Stage != outbox.StageUnknown || a.Evidence != outbox.EvidencePolicy || a.EndedAt.IsZero() {
+		t.Errorf("the open attempt: %+v", a)
 	}
 	d.provider.Respond(nil)
 	d.deliver(not)
