@@ -48,10 +48,17 @@ func speaking(word string) func(*outbox.Message) {
 func (d *delivering) gossip(word string) (ids []uuid.UUID) {
 	d.t.Helper()
 	d.provider.Respond(func(providertest.Seen) providertest.Reaction {
-		return providertest.Reply(400, `{"errors":[{"message":"`+word+` looks like spam"}]}`)
+		return providertest.Reply(400, "")
 	})
 	failed := d.enqueue(speaking(word))
 	d.deliver(failed)
+	// What is not known for an address or a quotation is not scrubbed.
+	for _, sql := range []string{
+		"UPDATE outbox.emails SET reason_detail = $2 WHERE id = $1", "UPDATE outbox.attempts SET detail = $2 WHERE email_id = $1",
+		"UPDATE outbox.webhook_messages SET reason_detail = $2 WHERE email_id = $1",
+	} {
+		d.exec(sql, failed, word+" looks like spam")
+	}
 	d.provider.Respond(nil)
 	sent := d.enqueue(speaking(word))
 	d.deliver(sent)
