@@ -186,6 +186,7 @@ type emailSummary struct {
 	ListUnsubscribe   bool              `json:"list_unsubscribe"`
 	NextAttemptAt     *time.Time        `json:"next_attempt_at"`
 	EndedAt           *time.Time        `json:"ended_at"`
+	ContentPurgedAt   *time.Time        `json:"content_purged_at"`
 }
 
 // emailDetail is one email with its content and attempts.
@@ -237,7 +238,7 @@ func emailSummaryOf(e *outbox.Email) emailSummary {
 		Tags: orEmpty(m.Tags), Status: e.Status, Reason: orNull(e.Reason), ReasonDetail: orNull(e.ReasonDetail),
 		PossibleDuplicate: e.PossibleDuplicate, Metadata: m.Metadata, OnUnknown: orNull(string(m.OnUnknown)),
 		Priority: m.Priority, ExpiresAt: orNull(m.ExpiresAt), ListUnsubscribe: m.ListUnsubscribe,
-		NextAttemptAt: orNull(e.NextAttemptAt), EndedAt: orNull(e.EndedAt),
+		NextAttemptAt: orNull(e.NextAttemptAt), EndedAt: orNull(e.EndedAt), ContentPurgedAt: orNull(e.ContentPurgedAt),
 	}
 }
 

@@ -155,7 +155,7 @@ func TestSendAndRead(t *testing.T) {
 		"status": "queued", "reason": nil, "reason_detail": nil, "possible_duplicate": false,
 		"on_unknown": "hold", "priority": "high", "provider": "smtp", "expires_at": nil, "next_attempt_at": nil,
 		"list_unsubscribe": false, "repeated_recipients": []any{}, "suppressed_recipients": []any{},
-		"ended_at": nil, "message_id": nil, "attempts": []any{}, "events": []any{},
+		"ended_at": nil, "content_purged_at": nil, "message_id": nil, "attempts": []any{}, "events": []any{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("email (-want +got):\n%s", diff)

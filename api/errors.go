@@ -119,6 +119,9 @@ func errorOf(err error) *Error {
 		return problem(http.StatusConflict, "not_scheduled", "This email is no longer scheduled.")
 	case errors.Is(err, outbox.ErrNotFailed):
 		return problem(http.StatusConflict, "not_failed", "This email has not failed.")
+	case errors.Is(err, outbox.ErrContentPurged):
+		return problem(http.StatusConflict, "content_purged",
+			"The content of this email was removed at the end of its retention: there is nothing left to send.")
 	case errors.Is(err, outbox.ErrNotUnknown):
 		return problem(http.StatusConflict, "not_in_doubt", "This email is not in doubt, or its worker may still be sending it.")
 	case outbox.IsUnavailable(err):

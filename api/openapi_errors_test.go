@@ -214,7 +214,11 @@ var provocations = map[string]func(l *errorLab, r request) answer{
 	"not_cancelable": sendToEnded,
 	"not_scheduled":  sendToEnded,
 	"not_failed":     sendToEnded,
-	"not_in_doubt":   sendToEnded,
+	"content_purged": func(l *errorLab, r request) answer {
+		l.exec(`UPDATE outbox.emails SET content_purged_at = now() WHERE id = $1`, r.id)
+		return r.send(l.service)
+	},
+	"not_in_doubt": sendToEnded,
 	"webhook_disabled": func(l *errorLab, r request) answer {
 		l.exec("UPDATE outbox.webhooks SET status = 'disabled', disabled_reason = 'request'")
 		return r.send(l.service)

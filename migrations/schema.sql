@@ -1292,6 +1292,7 @@ CASE
 END)
     email_contents_pkey PRIMARY KEY (email_id)
     CREATE INDEX email_contents_clear ON outbox.email_contents USING btree (email_id) WHERE (key_id IS NULL)
+    CREATE INDEX email_contents_org_id_email_id ON outbox.email_contents USING btree (org_id, email_id)
 
 TABLE email_terms
     FORCE ROW LEVEL SECURITY
@@ -1331,6 +1332,7 @@ END
     ended_at timestamp with time zone
     reported smallint NOT NULL DEFAULT 1
     released_at timestamp with time zone
+    content_purged_at timestamp with time zone
     emails_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
     emails_pkey PRIMARY KEY (id)
     emails_priority_check CHECK (((priority >= 1) AND (priority <= 3)))
@@ -1359,6 +1361,7 @@ END
     received_at timestamp with time zone NOT NULL DEFAULT now()
     attempt smallint
     permanent boolean NOT NULL DEFAULT false
+    purged boolean NOT NULL DEFAULT false
     events_email_id_fkey FOREIGN KEY (email_id) REFERENCES outbox.emails(id) ON DELETE CASCADE
     events_pkey PRIMARY KEY (id)
     CREATE INDEX events_email_id ON outbox.events USING btree (email_id, id)
@@ -1366,7 +1369,7 @@ END
 CASE
     WHEN (type = 'clicked'::text) THEN md5(COALESCE(detail, ''::text))
     ELSE ''::text
-END)) WHERE (provider IS NOT NULL)
+END)) WHERE ((provider IS NOT NULL) AND (NOT purged))
 
 TABLE idempotency_keys
     FORCE ROW LEVEL SECURITY
@@ -1422,11 +1425,15 @@ END
     paused_reason text
     resumed_at timestamp with time zone
     deleted_at timestamp with time zone
+    content_retention interval
+    keep_content boolean NOT NULL DEFAULT false
     orgs_check CHECK (((paused_reason IS NULL) OR (paused_at IS NOT NULL)))
+    orgs_content_retention_check CHECK ((content_retention > '00:00:00'::interval))
     orgs_max_queued_check CHECK ((max_queued >= 0))
     orgs_name_check CHECK (((name <> ''::text) AND (length(name) <= 100)))
     orgs_name_key UNIQUE (name)
     orgs_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
+    orgs_one_retention CHECK (((NOT keep_content) OR (content_retention IS NULL)))
     orgs_pkey PRIMARY KEY (id)
     CREATE UNIQUE INDEX orgs_name_key ON outbox.orgs USING btree (name)
 
@@ -1554,6 +1561,7 @@ END
     suppressions_address_check CHECK ((address <> ''::text))
     suppressions_pkey PRIMARY KEY (org_id, address)
     suppressions_reason_check CHECK ((reason = ANY (ARRAY['hard_bounce'::text, 'complaint'::text, 'unsubscribe'::text, 'manual'::text])))
+    CREATE INDEX suppressions_detail ON outbox.suppressions USING btree (email_id) WHERE ((detail IS NOT NULL) AND (email_id IS NOT NULL))
 
 TABLE unsubscribe_secrets
     FORCE ROW LEVEL SECURITY
@@ -1594,6 +1602,7 @@ END
     webhook_messages_check CHECK (((delivered_at IS NULL) OR (failed_at IS NULL)))
     webhook_messages_pkey PRIMARY KEY (id)
     CREATE INDEX webhook_messages_open ON outbox.webhook_messages USING btree (next_attempt_at) WHERE ((delivered_at IS NULL) AND (failed_at IS NULL))
+    CREATE INDEX webhook_messages_reason_detail ON outbox.webhook_messages USING btree (email_id) WHERE (reason_detail IS NOT NULL)
     CREATE INDEX webhook_messages_webhook_id_id ON outbox.webhook_messages USING btree (webhook_id, id)
 
 TABLE webhooks

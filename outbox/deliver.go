@@ -52,6 +52,8 @@ type deliverer struct {
 	flow *flow
 	// webhooks tells the orgs' endpoints.
 	webhooks *webhookDeliverer
+	// contents purges what has been kept for long enough.
+	contents contentPurge
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
@@ -60,6 +62,7 @@ func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
 	return &deliverer{
 		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), attempts: newAttemptGroups(pool, cfg.Metrics),
 		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
+		contents: newContentPurge(pool, cfg.ContentRetention),
 	}
 }
 
@@ -81,6 +84,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 		river.AddWorkerSafely(cfg.Workers, &webhookKeeper{pool: d.pool, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &purgeOrgsWorker{client: client, log: d.log}),
 		river.AddWorkerSafely(cfg.Workers, &sealWorker{pool: d.pool, keys: d.cfg.Keys, log: d.log}),
+		river.AddWorkerSafely(cfg.Workers, &purgeContentsWorker{contentPurge: d.contents, metrics: d.cfg.Metrics, log: d.log}),
 	); err != nil {
 		return fmt.Errorf("river: %w", err)
 	}

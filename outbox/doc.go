@@ -53,6 +53,13 @@
 // are written (store.go), and opened where they are read (content.go). What came in
 // clear, as from SQL, is sealed by a worker before its first attempt (rekey.go).
 //
+// # Retention
+//
+// Some time after an email's end its content is purged (content_purge.go): what was
+// submitted, and what providers wrote. A table that holds any of it is purged there,
+// and whoever writes any of it about an email that has ended locks the email's row
+// before, to see whether it is purged.
+//
 // # Webhooks
 //
 // Triggers on emails and events write what an org's own endpoints are told, with

@@ -160,8 +160,11 @@ type Email struct {
 	CreatedAt            time.Time
 	NextAttemptAt        time.Time
 	EndedAt              time.Time
-	// Message is what was submitted. Its content is empty once the retention
-	// period is over; attachments are not loaded.
+	// ContentPurgedAt is when the content was removed, with the recipients of events
+	// and what providers said. Zero: it is there.
+	ContentPurgedAt time.Time
+	// Message is what was submitted. Its content is empty once it is purged;
+	// attachments are not loaded.
 	Message  Message
 	Attempts []Attempt
 	Events   []Event

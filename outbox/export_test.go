@@ -114,6 +114,12 @@ func PurgeDeletedOrgs(ctx context.Context, client *Client) error {
 	return (&purgeOrgsWorker{client: client, log: slog.New(slog.DiscardHandler)}).Work(ctx, nil)
 }
 
+// SetPurgePages makes the worker's purge look at so few emails at a time, in turns that
+// end after one page.
+func (w *Worker) SetPurgePages(size int) {
+	w.deliverer.contents.size, w.deliverer.contents.turn = size, 0
+}
+
 // SearchTerms are the terms of an email.
 func SearchTerms(org uuid.UUID, recipients []string, tags []Tag) []uuid.UUID {
 	return searchTerms(nil, org, recipients, tags)
@@ -184,6 +190,11 @@ var HotStatements = map[string]string{
 	"loadMessage": sqlLoadMessage, "recordMessage": sqlRecordMessage, "correctRecipients": sqlCorrectRecipients,
 	"insertKeys": sqlInsertKeys, "insertEmails": sqlInsertEmails, "insertContents": sqlInsertContents,
 	"insertTerms": sqlInsertTerms, "insertAttachments": sqlInsertAttachments, "stuckFacts": sqlStuckFacts,
+	"correctTerms": sqlCorrectTerms,
+	"insertEvents": sqlInsertEvents, "orgsWithContents": sqlOrgsWithContents, "pageContents": sqlPageContents, "lockDue": sqlLockDue,
+	"purgeContents": sqlPurgeContents, "purgeAttachments": sqlPurgeAttachments, "purgeEmails": sqlPurgeEmails,
+	"purgeAttempts": sqlPurgeAttempts, "purgeEvents": sqlPurgeEvents, "purgeMessageTexts": sqlPurgeMessageTexts,
+	"purgeSuppressionTexts": sqlPurgeSuppressionTexts,
 }
 
 // Place is where a sealed part belongs.
@@ -234,4 +245,17 @@ func (d *Deliverer) Beginning() int {
 		return len(q.waiting)
 	}
 	return 0
+}
+
+// PurgeContentsInTurns is what workers do regularly about contents, with pages of so
+// many emails and turns that end after one. It returns what each turn purged.
+func PurgeContentsInTurns(ctx context.Context, pool *pgxpool.Pool, retention time.Duration, size int) (turns []int, err error) {
+	p := newContentPurge(pool, retention)
+	p.size, p.turn = size, 0
+	for through := false; !through && err == nil; {
+		var n int
+		n, through, err = p.run(ctx)
+		turns = append(turns, n)
+	}
+	return turns, err
 }

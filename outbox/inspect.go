@@ -40,7 +40,7 @@ func (cfg WorkerConfig) Times() (Times, error) {
 func JobKinds() []string {
 	return []string{
 		deliverArgs{}.Kind(), webhookArgs{}.Kind(), purgeKeysArgs{}.Kind(), adoptEventsArgs{}.Kind(), keepWebhooksArgs{}.Kind(),
-		purgeOrgsArgs{}.Kind(), sealArgs{}.Kind(),
+		purgeOrgsArgs{}.Kind(), sealArgs{}.Kind(), purgeContentsArgs{}.Kind(),
 	}
 }
 

@@ -154,6 +154,9 @@ func (d *delivery) unseal(keys *KeyRing, sealed *sealedEmail, attachments []stor
 const (
 	sqlCorrectRecipients = `UPDATE outbox.email_contents SET recipients = $2 WHERE email_id = $1`
 	sqlForgetTerms       = `SELECT outbox.forget_terms($1::uuid[])`
+	// sqlCorrectTerms finds the content gone if it was purged since it was loaded.
+	sqlCorrectTerms = sqlInsertTerms + ` AS i (email_id, term)
+WHERE EXISTS (SELECT FROM outbox.email_contents c WHERE c.email_id = i.email_id)`
 )
 
 // correctRecipients completes what came through SQL and is in clear. What is sealed
@@ -166,7 +169,7 @@ func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) (correct
 	var batch pgx.Batch
 	batch.Queue(sqlCorrectRecipients, e.ID, found)
 	batch.Queue(sqlForgetTerms, []uuid.UUID{e.ID})
-	batch.Queue(sqlInsertTerms, termColumns(nil, []emailRow{{e.Org, &accepted{id: e.ID, message: &e.Message, recipients: found}}})...)
+	batch.Queue(sqlCorrectTerms, termColumns(nil, []emailRow{{e.Org, &accepted{id: e.ID, message: &e.Message, recipients: found}}})...)
 	if err := d.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, fmt.Errorf("correct recipients: %w", err)
 	}

@@ -22,6 +22,7 @@ type Metrics struct {
 	recoveries         *prometheus.CounterVec
 	recoveryDelay      prometheus.Histogram
 	orphans            prometheus.Counter
+	contentsPurged     prometheus.Counter
 	events             *prometheus.CounterVec
 	webhookAttempts    *prometheus.CounterVec
 }
@@ -71,6 +72,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			[]float64{.25, .5, 1, 1.5, 2, 3, 5, 10, 30, 60}),
 		orphans: r.counter("outboxd_orphans_total",
 			"Emails that had not ended, that no job would come for, and that were given one."),
+		contentsPurged: r.counter("outboxd_contents_purged_total",
+			"Emails whose content was removed at the end of its retention."),
 		events: r.counters("outboxd_events_total",
 			"Events of providers that were received and stored, copies included.", "provider", "type"),
 		webhookAttempts: r.counters("outboxd_webhook_attempts_total",
@@ -197,6 +200,13 @@ func (m *Metrics) recovered(reason string, jobs int, delay time.Duration) {
 func (m *Metrics) adopted(n int) {
 	if m != nil {
 		m.orphans.Add(float64(n))
+	}
+}
+
+// purged counts emails whose content was removed.
+func (m *Metrics) purged(n int) {
+	if m != nil {
+		m.contentsPurged.Add(float64(n))
 	}
 }
 

@@ -51,6 +51,9 @@ type OrgInfo struct {
 	PausedReason string
 	FromDomains  []string
 	CreatedAt    time.Time
+	// ContentRetention is how long content is kept after an email's end;
+	// [KeepContent]: as long as the email. Nil: the installation's.
+	ContentRetention *time.Duration
 	// Waiting are its emails that have not ended, those in doubt among them.
 	Waiting, InDoubt int
 }
@@ -58,7 +61,8 @@ type OrgInfo struct {
 // The waiting emails are few beside those that are stored: emails_open has them.
 const sqlListOrgs = `
 SELECT o.id, o.name, CASE WHEN o.deleted_at IS NOT NULL THEN 'deleting' WHEN o.paused_at IS NOT NULL THEN 'paused' ELSE 'active' END,
-    coalesce(o.paused_reason, ''), o.from_domains, o.created_at, coalesce(w.waiting, 0), coalesce(w.in_doubt, 0)
+    coalesce(o.paused_reason, ''), o.from_domains, o.created_at,
+    CASE WHEN o.keep_content THEN interval '-1 second' ELSE o.content_retention END, coalesce(w.waiting, 0), coalesce(w.in_doubt, 0)
 FROM outbox.orgs o LEFT JOIN (
     SELECT e.org_id, count(*) AS waiting, count(*) FILTER (WHERE e.status = 'unknown') AS in_doubt
     FROM outbox.emails e WHERE e.ended_at IS NULL GROUP BY e.org_id

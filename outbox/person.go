@@ -16,6 +16,9 @@ var (
 
 	// ErrNotFailed means that the email has not failed.
 	ErrNotFailed = errors.New("the email has not failed")
+
+	// ErrContentPurged means that there is nothing left to send.
+	ErrContentPurged = errors.New("the content of the email was removed at the end of its retention")
 )
 
 // Outcome is what a person found out about an email in doubt.
@@ -69,15 +72,29 @@ const sqlRetry = `
 UPDATE outbox.emails e
 SET status = 'queued', reason = NULL, reason_detail = NULL, next_attempt_at = NULL, ended_at = NULL,
     released_at = ` + vouchedSQL + `
-WHERE id = $1 AND org_id = $2 AND status = 'failed'
+WHERE id = $1 AND org_id = $2 AND status = 'failed' AND content_purged_at IS NULL
 RETURNING priority`
 
-// Retry gives a failed email one more attempt. It returns [ErrNotFound] or
-// [ErrNotFailed].
+const sqlIsPurged = `
+SELECT status = 'failed' AND content_purged_at IS NOT NULL FROM outbox.emails WHERE id = $1 AND org_id = $2`
+
+// Retry gives a failed email one more attempt. It returns [ErrNotFound],
+// [ErrNotFailed] or [ErrContentPurged].
 func (c *Client) Retry(ctx context.Context, org, id uuid.UUID, who string) error {
-	return c.intervene(ctx, org, id, intervention{
+	err := c.intervene(ctx, org, id, intervention{
 		sql: sqlRetry, refusal: ErrNotFailed, event: "retried", detail: "by " + who, needsJob: true,
 	})
+	if !errors.Is(err, ErrNotFailed) {
+		return err
+	}
+	var purged bool
+	if err := c.as(org).QueryRow(ctx, scan(&purged), sqlIsPurged, id, org); err != nil {
+		return fmt.Errorf("retry: %w", err)
+	}
+	if purged {
+		return ErrContentPurged
+	}
+	return err
 }
 
 const sqlCancelBy = sqlCancel + ` RETURNING priority`

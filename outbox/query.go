@@ -14,7 +14,7 @@ import (
 // emailColumnsSQL is what scanEmail reads. Content may have been purged.
 const emailColumnsSQL = `
     e.id, e.org_id, e.status, coalesce(e.reason, ''), coalesce(e.reason_detail, ''),
-    e.possible_duplicate, e.created_at, e.scheduled_at, e.expires_at, e.next_attempt_at, e.ended_at,
+    e.possible_duplicate, e.created_at, e.scheduled_at, e.expires_at, e.next_attempt_at, e.ended_at, e.content_purged_at,
     coalesce(e.on_unknown, ''), e.priority, coalesce(e.provider, ''),
     coalesce(c.from_address, ''), c.to_addresses, c.cc_addresses, c.bcc_addresses, c.reply_to,
     coalesce(c.subject, ''), c.headers, c.tags, c.metadata, coalesce(c.list_unsubscribe, false), c.suppressed_recipients,
@@ -92,11 +92,11 @@ func (c *Client) get(ctx context.Context, org, id uuid.UUID, open openFunc) (*Em
 func scanEmail(row pgx.Row, e *Email, more ...any) (sealed sealedEmail, err error) {
 	m := &e.Message
 	var priority int16
-	var scheduled, expires, next, ended *time.Time
+	var scheduled, expires, next, ended, purged *time.Time
 	var to, cc, bcc, replyTo, headers, tags, metadata []byte
 	columns := append([]any{
 		&e.ID, &e.Org, &e.Status, &e.Reason, &e.ReasonDetail,
-		&e.PossibleDuplicate, &e.CreatedAt, &scheduled, &expires, &next, &ended,
+		&e.PossibleDuplicate, &e.CreatedAt, &scheduled, &expires, &next, &ended, &purged,
 		&m.OnUnknown, &priority, &m.Provider,
 		&m.From, &to, &cc, &bcc, &replyTo,
 		&m.Subject, &headers, &tags, &metadata, &m.ListUnsubscribe, &e.SuppressedRecipients,
@@ -106,7 +106,7 @@ func scanEmail(row pgx.Row, e *Email, more ...any) (sealed sealedEmail, err erro
 	}
 	m.Priority = priorityOf(priority)
 	m.ScheduledAt, m.ExpiresAt = timeOf(scheduled), timeOf(expires)
-	e.NextAttemptAt, e.EndedAt = timeOf(next), timeOf(ended)
+	e.NextAttemptAt, e.EndedAt, e.ContentPurgedAt = timeOf(next), timeOf(ended), timeOf(purged)
 	return sealed, m.scanDocuments(to, cc, bcc, replyTo, headers, tags, metadata)
 }
 

@@ -131,11 +131,24 @@ func referenceOf(e providers.Event) *uuid.UUID {
 	return &key
 }
 
+// sqlInsertEvents stores events of purged emails without address and text. Those that
+// came before the purge are known by what is left of them. The lock is that of the
+// foreign key: a purge comes before it, and is seen, or after it, and sees the event.
 const sqlInsertEvents = `
+WITH locked AS (
+    SELECT e.id, e.content_purged_at IS NOT NULL AS purged FROM outbox.emails e
+    WHERE e.id = ANY ($3::uuid[]) ORDER BY e.id FOR KEY SHARE
+)
 INSERT INTO outbox.events (id, email_id, attempt, type, provider, recipient, permanent, detail, occurred_at)
-SELECT id, email_id, attempt, type, $1, nullif(recipient, ''), permanent, nullif(detail, ''), occurred_at
+SELECT i.id, i.email_id, i.attempt, i.type, $1, CASE WHEN NOT l.purged THEN nullif(i.recipient, '') END, i.permanent,
+    CASE WHEN NOT l.purged THEN nullif(i.detail, '') END, i.occurred_at
 FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::timestamptz[])
-    AS i (id, email_id, attempt, type, recipient, permanent, detail, occurred_at)
+    WITH ORDINALITY AS i (id, email_id, attempt, type, recipient, permanent, detail, occurred_at, place)
+    JOIN locked l ON l.id = i.email_id
+WHERE NOT (l.purged AND EXISTS (
+    SELECT FROM outbox.events v WHERE v.email_id = i.email_id AND v.purged AND v.provider = $1
+        AND v.attempt = i.attempt AND v.type = i.type AND v.occurred_at = i.occurred_at))
+ORDER BY i.place
 ON CONFLICT DO NOTHING
 RETURNING id`
 
@@ -309,7 +322,7 @@ func (b eventBatch) settle(ctx context.Context, tx pgx.Tx, attempts map[int]atte
 
 // sqlRecipientsOf reads who emails were sent to.
 const sqlRecipientsOf = `
-SELECT e.id, e.org_id, coalesce(c.recipients, '{}'), ` + sealedColumnsSQL + `
+SELECT e.id, e.org_id, coalesce(c.recipients, '{}'), e.content_purged_at IS NOT NULL, ` + sealedColumnsSQL + `
 FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id
 WHERE e.id = ANY ($1::uuid[])`
 
@@ -317,6 +330,8 @@ WHERE e.id = ANY ($1::uuid[])`
 type sentTo struct {
 	org        uuid.UUID
 	recipients []string
+	// purged says that the recipients are not known any more.
+	purged bool
 }
 
 // suppress suppresses the recipients of events that say that they get no more
@@ -342,8 +357,12 @@ func (b eventBatch) suppress(ctx context.Context, tx pgx.Tx, attempts map[int]at
 	for i, reason := range reasons {
 		email := attempts[i].email
 		if address, ok := sent[email].about(b.events[i]); ok {
+			detail := b.events[i].Detail
+			if sent[email].purged {
+				detail = ""
+			}
 			list = append(list, suppression{sent[email].org, Suppression{
-				Address: address, Reason: reason, Detail: b.events[i].Detail, EmailID: email,
+				Address: address, Reason: reason, Detail: detail, EmailID: email,
 			}})
 		}
 	}
@@ -359,7 +378,7 @@ func (b eventBatch) recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.U
 	var id uuid.UUID
 	var to sentTo
 	var sealed sealedEmail
-	_, err = pgx.ForEachRow(rows, append([]any{&id, &to.org, &to.recipients}, sealed.columns()...), func() error {
+	_, err = pgx.ForEachRow(rows, append([]any{&id, &to.org, &to.recipients, &to.purged}, sealed.columns()...), func() error {
 		if sealed.keyID != "" {
 			content, err := sealed.openEnvelope(b.keys, to.org, id)
 			if err != nil {
@@ -374,8 +393,13 @@ func (b eventBatch) recipientsOf(ctx context.Context, tx pgx.Tx, emails []uuid.U
 	return sent, err
 }
 
-// about returns the address that an event is about, if that is certain.
+// about returns the address that an event is about, if that is certain. Of a purged
+// email the provider alone knows it: who complains late gets no more mail either.
 func (s sentTo) about(e providers.Event) (string, bool) {
+	if s.purged {
+		address, err := parseAddress(e.Recipient)
+		return normalized(address), err == nil && !e.WholeMessage
+	}
 	if e.WholeMessage || e.Recipient == "" {
 		if len(s.recipients) != 1 {
 			return "", false

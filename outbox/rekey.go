@@ -27,11 +27,14 @@ const (
 const (
 	// storedSizeSQL is how much of an email there is to seal, in bytes.
 	storedSizeSQL = `
-SELECT c.email_id, coalesce(octet_length(c.html), 0) + coalesce(octet_length(c.text), 0)
+SELECT c.email_id, ` + contentSizeSQL + `
+FROM outbox.email_contents c WHERE c.email_id > $1`
+
+	// contentSizeSQL is how much content an email has, but for its short parts.
+	contentSizeSQL = `coalesce(octet_length(c.html), 0) + coalesce(octet_length(c.text), 0)
     + coalesce(octet_length(c.sealed_body), 0) + coalesce((
         SELECT sum(coalesce(octet_length(a.content), 0) + coalesce(octet_length(a.sealed), 0))
-        FROM outbox.attachments a WHERE a.email_id = c.email_id), 0)
-FROM outbox.email_contents c WHERE c.email_id > $1`
+        FROM outbox.attachments a WHERE a.email_id = c.email_id), 0)`
 
 	// sqlFindClear finds what is not sealed at all. Its index has nothing else.
 	sqlFindClear = storedSizeSQL + ` AND c.key_id IS NULL ORDER BY c.email_id LIMIT $2`
@@ -47,7 +50,7 @@ type sealer struct {
 	keys *KeyRing
 }
 
-// storedSize is an email with what there is to seal.
+// storedSize is an email with how much content it has.
 type storedSize struct {
 	Email uuid.UUID
 	Bytes int64

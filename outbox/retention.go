@@ -99,7 +99,7 @@ func periodicJobs() []*river.PeriodicJob {
 	return []*river.PeriodicJob{
 		every(purgeInterval, purgeKeysArgs{}), every(strayInterval, adoptEventsArgs{}),
 		every(purgeInterval, keepWebhooksArgs{}), every(purgeInterval, purgeOrgsArgs{}),
-		every(sealInterval, sealArgs{}),
+		every(sealInterval, sealArgs{}), every(purgeInterval, purgeContentsArgs{}),
 	}
 }
 

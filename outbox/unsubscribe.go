@@ -188,13 +188,21 @@ func (c *Client) UnsubscribeSender(ctx context.Context, token string) (from stri
 	return from, nil
 }
 
-// sqlInsertUnsubscribed says so once, if the email is still there.
-const sqlInsertUnsubscribed = `
+const (
+	// sqlLockPurge keeps the content of an email from being purged, as its events do.
+	sqlLockPurge = `
+SELECT e.content_purged_at IS NOT NULL FROM outbox.emails e WHERE e.id = $1 FOR KEY SHARE`
+
+	// sqlInsertUnsubscribed says so once, if the email is still there, and without
+	// the address if its content is not.
+	sqlInsertUnsubscribed = `
 INSERT INTO outbox.events (id, email_id, type, recipient, detail, occurred_at)
-SELECT $1, e.id, 'unsubscribed', $3, $4, now()
+SELECT $1, e.id, 'unsubscribed', nullif($3, ''), $4, now()
 FROM outbox.emails e
 WHERE e.id = $2 AND NOT EXISTS (
-    SELECT FROM outbox.events known WHERE known.email_id = e.id AND known.type = 'unsubscribed' AND known.recipient = $3)`
+    SELECT FROM outbox.events known
+    WHERE known.email_id = e.id AND known.type = 'unsubscribed' AND coalesce(known.recipient, '') = $3)`
+)
 
 // Unsubscribe suppresses the recipient of the email that a link was in. Doing it
 // again changes nothing. It returns [ErrNotFound] for a token that is not ours.
@@ -205,14 +213,23 @@ func (c *Client) Unsubscribe(ctx context.Context, token string) error {
 	}
 	const detail = "by the link in the email"
 	err = c.as(u.org).Begin(ctx, func(tx pgx.Tx) error {
-		// First, because two of them at once wait here for each other.
-		err := suppressTx(ctx, tx, []suppression{{u.org, Suppression{
+		var purged bool
+		err := tx.QueryRow(ctx, sqlLockPurge, u.email).Scan(&purged)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		// Before the event, because two of them at once wait here for each other.
+		err = suppressTx(ctx, tx, []suppression{{u.org, Suppression{
 			Address: u.address, Reason: SuppressionUnsubscribe, Detail: detail, EmailID: u.email,
 		}}})
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlInsertUnsubscribed, newID(), u.email, u.address, detail)
+		recipient := u.address
+		if purged {
+			recipient = ""
+		}
+		_, err = tx.Exec(ctx, sqlInsertUnsubscribed, newID(), u.email, recipient, detail)
 		return err
 	})
 	if err != nil {

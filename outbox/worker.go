@@ -24,7 +24,13 @@ const (
 	DefaultUnknownWait = 2 * time.Minute
 	DefaultOnUnknown   = PolicyRetry
 	DefaultConcurrency = 50
+	// DefaultContentRetention is how long content is kept; see
+	// [WorkerConfig.ContentRetention].
+	DefaultContentRetention = 30 * 24 * time.Hour
 )
+
+// KeepContent is a retention that does not end, as is any other that is negative.
+const KeepContent = -time.Second
 
 // WorkerConfig configures a [Worker].
 type WorkerConfig struct {
@@ -57,6 +63,10 @@ type WorkerConfig struct {
 	// Keys are as in [Config]. With them, the worker also seals what was stored in
 	// clear, before it sends it.
 	Keys *KeyRing
+	// ContentRetention is how long after its end the content of an email is kept, if
+	// its org has no retention of its own; [KeepContent]: as long as the email. It is
+	// the same in all workers. Zero: [DefaultContentRetention].
+	ContentRetention time.Duration
 	// Metrics counts attempts and recoveries. Nil: nothing is counted.
 	Metrics *Metrics
 	// Logger gets one line per attempt. Nil: nothing is logged.
@@ -83,6 +93,7 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	cfg.UnknownWait = cmp.Or(cfg.UnknownWait, DefaultUnknownWait)
 	cfg.OnUnknown = cmp.Or(cfg.OnUnknown, DefaultOnUnknown)
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
+	cfg.ContentRetention = cmp.Or(cfg.ContentRetention, DefaultContentRetention)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -123,6 +123,9 @@ func timeline(email *outbox.Email) []moment {
 	} else if !email.NextAttemptAt.IsZero() {
 		list = append(list, moment{email.NextAttemptAt, "next attempt", ""})
 	}
+	if at := email.ContentPurgedAt; !at.IsZero() {
+		list = append(list, moment{at, "content purged", ""})
+	}
 	slices.SortStableFunc(list, func(a, b moment) int { return a.at.Compare(b.at) })
 	return list
 }

@@ -29,6 +29,8 @@ type orgView struct {
 	Waiting      int       `json:"waiting"`
 	InDoubt      int       `json:"in_doubt"`
 	CreatedAt    time.Time `json:"created_at"`
+	// ContentRetention is as org retention takes it.
+	ContentRetention string `json:"content_retention"`
 }
 
 func (c orgListCmd) Run(e environment) error {
@@ -42,6 +44,7 @@ func (c orgListCmd) Run(e environment) error {
 			views[i] = orgView{
 				ID: o.ID.String(), Name: o.Name, State: string(o.State), PausedReason: o.PausedReason,
 				FromDomains: o.FromDomains, Waiting: o.Waiting, InDoubt: o.InDoubt, CreatedAt: o.CreatedAt.UTC(),
+				ContentRetention: retention{o.ContentRetention}.String(),
 			}
 		}
 		return e.print(c.JSON, views, orgTable(views))
@@ -54,14 +57,15 @@ func orgTable(orgs []orgView) string {
 	}
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NAME\tSTATE\tWAITING\tIN DOUBT\tFROM DOMAINS\tID")
+	_, _ = fmt.Fprintln(table, "NAME\tSTATE\tWAITING\tIN DOUBT\tRETENTION\tFROM DOMAINS\tID")
 	for _, o := range orgs {
 		domains := strings.Join(o.FromDomains, " ")
 		if domains == "" {
 			domains = "any"
 		}
 		state := strings.TrimSuffix(o.State+": "+o.PausedReason, ": ")
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\n", o.Name, state, o.Waiting, o.InDoubt, domains, o.ID)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n",
+			o.Name, state, o.Waiting, o.InDoubt, o.ContentRetention, domains, o.ID)
 	}
 	_ = table.Flush()
 	return text.String()

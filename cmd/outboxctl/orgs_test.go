@@ -38,6 +38,9 @@ func TestOrgCommands(t *testing.T) {
 	if out := must("org", "list"); !strings.Contains(out, "paused: wrong prices") {
 		t.Errorf("the table does not say why:\n%s", out)
 	}
+	if out := must("org", "list"); !strings.Contains(out, "RETENTION") || !strings.Contains(out, "default") {
+		t.Errorf("the table does not say how long content is kept:\n%s", out)
+	}
 	must("org", "resume", "acme")
 	if got := states(); got != "acme active, other active" {
 		t.Errorf("resumed: %s", got)

@@ -12,12 +12,13 @@ import (
 )
 
 type orgCmd struct {
-	Create orgCreateCmd `cmd:"" help:"Create an org: a tenant with keys, emails and settings of its own."`
-	Limit  orgLimitCmd  `cmd:"" help:"Say how many of an org's emails may wait."`
-	List   orgListCmd   `cmd:"" help:"List all orgs, and what they have waiting."`
-	Pause  orgPauseCmd  `cmd:"" help:"Let an org send nothing and submit nothing until it is resumed."`
-	Resume orgResumeCmd `cmd:"" help:"End the pause of an org, and send what waited."`
-	Delete orgDeleteCmd `cmd:"" help:"Delete an org with all that it has. What waits is not sent."`
+	Create    orgCreateCmd    `cmd:"" help:"Create an org: a tenant with keys, emails and settings of its own."`
+	Limit     orgLimitCmd     `cmd:"" help:"Say how many of an org's emails may wait."`
+	Retention orgRetentionCmd `cmd:"" help:"Say how long the content of an org's emails is kept after their end."`
+	List      orgListCmd      `cmd:"" help:"List all orgs, and what they have waiting."`
+	Pause     orgPauseCmd     `cmd:"" help:"Let an org send nothing and submit nothing until it is resumed."`
+	Resume    orgResumeCmd    `cmd:"" help:"End the pause of an org, and send what waited."`
+	Delete    orgDeleteCmd    `cmd:"" help:"Delete an org with all that it has. What waits is not sent."`
 }
 
 type orgCreateCmd struct {

@@ -59,6 +59,10 @@ type Config struct {
 	// EncryptionKeys seal content: kid:base64, the first one seals, all of them open.
 	EncryptionKeys string `env:"OUTBOXD_ENCRYPTION_KEYS"`
 
+	// ContentRetention is how long content is kept after an email's end, where the
+	// org has no retention of its own.
+	ContentRetention Retention `env:"OUTBOXD_CONTENT_RETENTION" envDefault:"30d"`
+
 	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
 	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
 

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outboxd/outboxd/api"
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // off is how limits are written that do not limit.
@@ -46,6 +48,48 @@ func (q *Quota) UnmarshalText(text []byte) error {
 	}
 	*q = Quota(n)
 	return nil
+}
+
+// Retention is how long content is kept after an email's end. Off: for ever.
+type Retention time.Duration
+
+// minRetention is enough for webhooks to be told with addresses, and keeps a slip
+// such as 30m for a month from removing what cannot be had back.
+const minRetention = time.Hour
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (r *Retention) UnmarshalText(text []byte) error {
+	if string(text) == off {
+		*r = Retention(outbox.KeepContent)
+		return nil
+	}
+	var d Duration
+	if err := d.UnmarshalText(text); err != nil || d.D() < minRetention {
+		return fmt.Errorf("%q is not a duration such as 30d or 12h, of at least 1h, nor off", text)
+	}
+	*r = Retention(d)
+	return nil
+}
+
+// D returns the retention as the package outbox takes it.
+func (r Retention) D() time.Duration { return time.Duration(r) }
+
+// String returns the retention as it is set.
+func (r Retention) String() string {
+	const day = 24 * time.Hour
+	switch {
+	case r < 0:
+		return off
+	case r.D()%day == 0:
+		return strconv.Itoa(int(r.D()/day)) + "d"
+	}
+	text := r.D().String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 // Size is a number of bytes: 512KB, 10MB. A kB has 1024.

@@ -110,6 +110,7 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_UNKNOWN_WAIT         how long emails in doubt wait for evidence before that (2m)
   OUTBOXD_CONCURRENCY          deliveries at a time in one worker (50)
   OUTBOXD_IDEMPOTENCY_TTL      how long idempotency keys are kept, at least 24h (7d)
+  OUTBOXD_CONTENT_RETENTION    how long content is kept after an email's end, at least 1h; off: for ever (30d)
   OUTBOXD_ENCRYPTION_KEYS      seals content in the database: kid:base64 of 32 bytes,...; the first seals, all open (none)
   OUTBOXD_WEBHOOK_ALLOW_PRIVATE true: webhooks may be in private networks, and http (false)
   OUTBOXD_LOG_FORMAT           text or json (text)

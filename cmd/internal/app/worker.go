@@ -58,5 +58,6 @@ func (c *Config) WorkerConfig(log *slog.Logger) (outbox.WorkerConfig, error) {
 		UnknownWait: c.UnknownWait.D(), OnUnknown: outbox.Policy(c.OnUnknown),
 		Concurrency: c.Concurrency, AllowPrivateWebhooks: c.WebhookAllowPrivate, Version: Version,
 		PublicURL: c.PublicURL, SuppressOn: suppressOn, Installation: c.Installation, Keys: keys,
+		ContentRetention: c.ContentRetention.D(),
 	}, errors.Join(err, wrong, wrongKeys)
 }
