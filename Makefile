@@ -28,7 +28,7 @@ step = @printf '==> %s\n' '$(1)'; SECONDS=0; $(2); printf '    %s: %ss\n' '$(1)'
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: dev
 dev: build ## start everything on this machine (ARGS=--fresh: with an empty database)
@@ -74,6 +74,12 @@ TIDY = if ! diff=$$(go mod tidy -diff 2>&1); then \
 crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (about 20 minutes)
 	@mkdir -p docs
 	@go run ./crash -mutants -report docs/crash-matrix.md $(ARGS)
+
+.PHONY: bench bench-quick
+bench: need-go ## speed against baselines in the same run, into docs/benchmarks.md (about 10 minutes, on a quiet machine)
+	@go run ./bench $(ARGS)
+bench-quick: need-go ## the same in two minutes, to the screen: a look, not a figure to publish
+	@go run ./bench -quick -report - $(ARGS)
 
 # The test's own output is the tool's input; what failed is in the tool's last lines.
 .PHONY: providers

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/outbox"
+)
+
+// deliveryRate: a full queue, a provider that answers at once.
+func deliveryRate(ctx context.Context, b *lab) ([]Result, error) {
+	run := func(start func(*database, context.Context) (*program, error)) func() (float64, error) {
+		return func() (float64, error) { return b.drain(ctx, start) }
+	}
+	before, ours, after, err := between(run((*database).startNaive), run((*database).startWorker))
+	if err != nil {
+		return nil, err
+	}
+	return []Result{{
+		Figure: "emails delivered from a full queue", Unit: "per second", Baseline: "the naive worker",
+		Ours: ours, Before: before, After: after, Must: 0.8, Aim: 1.5,
+	}, {
+		Figure: "the same", Unit: "per second", Baseline: "the pgbench of the first row",
+		Ours: ours, Before: b.pgbenchPerSecond, After: b.pgbenchPerSecond, Must: 0.5, Aim: 1,
+	}}, nil
+}
+
+// drain fills a queue, starts a worker and returns how fast the emails arrive.
+func (b *lab) drain(ctx context.Context, start func(*database, context.Context) (*program, error)) (float64, error) {
+	db, err := b.newDatabase(ctx)
+	if err != nil {
+		return 0, err
+	}
+	empty, err := db.size(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := db.fill(ctx, b.deliveries); err != nil {
+		return 0, err
+	}
+	complete := b.provider.expect(b.deliveries)
+	worker, err := start(db, ctx)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-complete:
+	case <-time.After(10 * time.Minute):
+		return 0, errors.Join(errors.New("the queue was not empty after 10 minutes"), worker.stop())
+	}
+	if err := worker.stop(); err != nil {
+		return 0, err
+	}
+	full, err := db.size(ctx)
+	if worker.name == "worker" {
+		b.bytesPerEmail = float64(full-empty) / float64(b.deliveries)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return b.provider.perSecond()
+}
+
+// fill submits emails through the library, many in a submission.
+func (d *database) fill(ctx context.Context, emails int) error {
+	pool, err := pgxpool.New(ctx, d.url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := outbox.NewClient(pool, outbox.Config{})
+	if err != nil {
+		return err
+	}
+	org := uuid.New()
+	for from := 0; from < emails; from += outbox.MaxBatch {
+		s := outbox.Submission{Org: org, Batch: true, IdempotencyKey: fmt.Sprint("fill-", from)}
+		for i := from; i < min(from+outbox.MaxBatch, emails); i++ {
+			s.Messages = append(s.Messages, outbox.Message{
+				From: "Shop <shop@example.com>", To: []string{"jane@example.org"}, Subject: fmt.Sprintf("Mail %d.", i), Text: body,
+			})
+		}
+		if _, err := client.Enqueue(ctx, s); err != nil {
+			return err
+		}
+	}
+	_, err = pool.Exec(ctx, "ANALYZE")
+	return err
+}
+
+// size is that of the database, in bytes.
+func (d *database) size(ctx context.Context) (bytes int64, err error) {
+	conn, err := pgx.Connect(ctx, d.url)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&bytes)
+	return bytes, err
+}
+
+// receiptRate is how many are submitted to an idle system.
+const receiptRate = 50
+
+// latencies are two percentiles of the same emails, in milliseconds.
+type latencies struct{ p50, p99 float64 }
+
+// receiptLatency: from the submission to the provider, with little to do.
+func receiptLatency(ctx context.Context, b *lab) ([]Result, error) {
+	before, ours, after, err := between(
+		func() (latencies, error) { return b.receiptsOfNaive(ctx) },
+		func() (latencies, error) { return b.receipts(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	result := func(which string, of func(latencies) float64) Result {
+		return Result{
+			Figure: "submission to the provider's receipt at 50/s, " + which, Unit: "ms", Baseline: "the naive worker at the same rate",
+			Ours: of(ours), Before: of(before), After: of(after), Must: 3, Aim: 1.5, LessIsBetter: true,
+		}
+	}
+	return []Result{
+		result("p50", func(l latencies) float64 { return l.p50 }),
+		result("p99", func(l latencies) float64 { return l.p99 }),
+	}, nil
+}
+
+func (b *lab) receipts(ctx context.Context) (l latencies, err error) {
+	db, err := b.newDatabase(ctx)
+	if err != nil {
+		return l, err
+	}
+	api, err := db.startAPI(ctx)
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, api.stop()) }()
+	worker, err := db.startWorker(ctx)
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, worker.stop()) }()
+	c := newClient(api, db.token)
+	return b.receiptsOf(ctx, c.submit)
+}
+
+func (b *lab) receiptsOfNaive(ctx context.Context) (l latencies, err error) {
+	db, err := b.newDatabase(ctx)
+	if err != nil {
+		return l, err
+	}
+	worker, err := db.startNaive(ctx)
+	if err != nil {
+		return l, err
+	}
+	defer func() { err = errors.Join(err, worker.stop()) }()
+	c, err := newNaiveClient(ctx, db)
+	if err != nil {
+		return l, err
+	}
+	defer c.pool.Close()
+	return b.receiptsOf(ctx, c.submit)
+}
+
+// receiptsOf submits at the rate and waits for each to arrive. The time is counted from
+// when an email was due.
+func (b *lab) receiptsOf(ctx context.Context, submit func(context.Context, int64) error) (l latencies, err error) {
+	n := int(receiptRate * b.paced.Seconds())
+	complete := b.provider.expect(n)
+	due := make([]time.Time, n+1)
+	_, err = paced(ctx, receiptRate, b.paced, func(ctx context.Context, number int64, at time.Time) error {
+		due[number] = at
+		return submit(ctx, number)
+	})
+	if err != nil {
+		return l, err
+	}
+	select {
+	case <-complete:
+	case <-time.After(time.Minute):
+		return l, errors.New("not all emails arrived")
+	}
+	var took []time.Duration
+	for number := n / 10; number <= n; number++ {
+		if number > 0 {
+			took = append(took, b.provider.at(int64(number)).Sub(due[number]))
+		}
+	}
+	return latencies{percentile(took, 50), percentile(took, 99)}, nil
+}
+
+// size is what a delivered email leaves, and what the programs have used at those loads.
+func size(_ context.Context, b *lab) ([]Result, error) {
+	return []Result{
+		{
+			Figure: "bytes in the database per delivered email of 1 kB", Unit: "bytes", Ours: b.bytesPerEmail,
+			Must: float64(len(body)) + 2000, Aim: float64(len(body)) + 1000, LessIsBetter: true,
+		},
+		{Figure: "memory of the API", Unit: "MB", Ours: b.memory["api"], Must: 150, Aim: 80, LessIsBetter: true},
+		{Figure: "memory of the worker", Unit: "MB", Ours: b.memory["worker"], Must: 150, Aim: 80, LessIsBetter: true},
+	}, nil
+}

@@ -1,0 +1,107 @@
+// Command bench measures outboxd against baselines on the same machine in the same
+// run: pgbench with the same inserts, and a naive worker on the same queue.
+//
+//	go run ./bench                            all figures, into docs/benchmarks.md
+//	go run ./bench -quick -report -           a look in two minutes, to the screen
+//
+// A figure is a ratio to a baseline that is taken just before it and just after it. If
+// the two differ by more than a fifth, the machine was busy with something else, and
+// the figure is INVALID. It exits 1 if a figure that is valid misses what it must reach.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// options are the command line.
+type options struct {
+	quick        bool
+	report, json string
+}
+
+// scale is how long and how much is measured.
+type scale struct {
+	warm, measure time.Duration
+	deliveries    int // emails of a full queue
+	paced         time.Duration
+}
+
+func (o options) scale() scale {
+	if o.quick {
+		return scale{warm: time.Second, measure: 4 * time.Second, deliveries: 3000, paced: 5 * time.Second}
+	}
+	return scale{warm: 5 * time.Second, measure: 30 * time.Second, deliveries: 30_000, paced: 30 * time.Second}
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.quick, "quick", false, "measure for seconds instead of minutes: a look, not a figure to publish")
+	flags.StringVar(&o.report, "report", "docs/benchmarks.md", "write the report in Markdown to this `file`; - is the screen")
+	flags.StringVar(&o.json, "json", "", "write the raw numbers to this `file`")
+	return o, flags.Parse(args)
+}
+
+// naiveCommand makes this program the naive worker.
+const naiveCommand = "naive-worker"
+
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == naiveCommand {
+		if err := runNaive(context.Background()); err != nil {
+			fmt.Fprintln(stderr, "bench:", err)
+			return 1
+		}
+		return 0
+	}
+	o, err := parse(args, stderr)
+	if err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	report, err := measure(ctx, o, stderr)
+	if err == nil {
+		err = report.write(o, stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	if report.missed() {
+		return 1
+	}
+	return 0
+}
+
+// measure takes all figures, one after the other.
+func measure(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
+	b, err := newLab(ctx, o.scale(), progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	r = &report{Quick: o.quick, Machine: machine(ctx, b)}
+	for _, f := range figures {
+		fmt.Fprintln(progress, "==>", f.name)
+		began := time.Now()
+		results, err := f.take(ctx, b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		for _, result := range results {
+			fmt.Fprintf(progress, "    %s (%v)\n", result, time.Since(began).Round(time.Second))
+		}
+		r.Results = append(r.Results, results...)
+	}
+	return r, nil
+}

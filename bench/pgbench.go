@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clients are the connections of every load.
+const clients = 64
+
+// pgbenchScript stores what a submission stores, in one transaction per email, as an
+// application would do it by hand. Ids grow as ours do.
+var pgbenchScript = `\set n :n + 1
+BEGIN;
+INSERT INTO outbox.idempotency_keys (org_id, endpoint, key, submission_id, fingerprint_version, fingerprint, email_ids, status_code, response, expires_at)
+VALUES ('00000000-0000-7000-8000-000000000001', 'POST /emails', 'key-' || :client_id::bigint || '-' || :n::bigint, ` + pgbenchID + `, 1, decode(md5(:n::bigint::text), 'hex'), ARRAY[` + pgbenchID + `], 202, '{"id":"00000000-0000-7000-8000-000000000001","object":"email","status":"queued"}', now() + interval '7 days') ON CONFLICT DO NOTHING;
+INSERT INTO outbox.emails (id, org_id, status, created_at) VALUES (` + pgbenchID + `, '00000000-0000-7000-8000-000000000001', 'queued', now());
+INSERT INTO outbox.email_contents (email_id, org_id, from_address, to_addresses, subject, text, recipients)
+VALUES (` + pgbenchID + `, '00000000-0000-7000-8000-000000000001', 'Shop <shop@example.com>', '["jane@example.org"]', 'Mail ' || :n::bigint, '` + body + `', '{jane@example.org}');
+INSERT INTO outbox.email_terms (email_id, term) VALUES (` + pgbenchID + `, md5('jane@example.org')::uuid);
+INSERT INTO outbox.river_job (kind, queue, args, max_attempts, priority) VALUES ('deliver_email', 'emails', jsonb_build_object('email_id', ` + pgbenchID + `), 25, 2);
+COMMIT;
+`
+
+const pgbenchID = `(lpad(to_hex(:n::bigint), 8, '0') || '-0000-7000-8000-' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid`
+
+// body is the text of each email, 1 kB.
+var body = strings.Repeat("All of it is paid, and nothing is left to do. ", 22)[:1000]
+
+// pgbench runs the script on a new database for as long as is measured, at a rate or,
+// with zero, as fast as it goes. It returns transactions per second and how long each
+// took.
+func (b *lab) pgbench(ctx context.Context, rate float64) (perSecond float64, took []time.Duration, err error) {
+	db, err := b.newDatabase(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	script, logs := filepath.Join(b.dir, "script.sql"), filepath.Join(b.dir, "pgbench_log")
+	if err := os.WriteFile(script, []byte(pgbenchScript), 0o600); err != nil {
+		return 0, nil, err
+	}
+	args := []string{
+		"-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2", "-D", "n=0", "-f", script,
+		"-T", strconv.Itoa(int((b.warm + b.measure).Seconds())),
+	}
+	if rate > 0 {
+		args = append(args, "-R", fmt.Sprintf("%.0f", rate), "-l", "--log-prefix", logs)
+	}
+	out, err := exec.CommandContext(ctx, "pgbench", append(args, db.url)...).CombinedOutput()
+	if err != nil {
+		return 0, nil, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	match := regexp.MustCompile(`tps = ([0-9.]+)`).FindSubmatch(out)
+	if match == nil {
+		return 0, nil, fmt.Errorf("pgbench: no figure in\n%s", out)
+	}
+	perSecond, err = strconv.ParseFloat(string(match[1]), 64)
+	if err != nil || rate == 0 {
+		return perSecond, nil, err
+	}
+	took, err = readLogs(logs)
+	return perSecond, took, err
+}
+
+// readLogs reads and removes the logs of pgbench. The third field is how long a
+// transaction took from when it was due, in microseconds.
+func readLogs(prefix string) (took []time.Duration, err error) {
+	files, err := filepath.Glob(prefix + ".*")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) < 3 {
+				continue
+			}
+			us, err := strconv.ParseInt(fields[2], 10, 64)
+			if err != nil {
+				continue // skipped
+			}
+			took = append(took, time.Duration(us)*time.Microsecond)
+		}
+		if err := os.Remove(file); err != nil {
+			return nil, err
+		}
+	}
+	if len(took) == 0 {
+		return nil, errors.New("pgbench: an empty log")
+	}
+	return took, nil
+}
+
+// percentile returns the value below which so many of a hundred are, in milliseconds.
+func percentile(took []time.Duration, of float64) float64 {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	i := min(int(float64(len(took))*of/100), len(took)-1)
+	return float64(took[i]) / float64(time.Millisecond)
+}
