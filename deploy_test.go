@@ -116,6 +116,23 @@ func TestImportWall(t *testing.T) {
 	}
 }
 
+// An application that makes no traces links no exporter of them.
+func TestLibrariesLinkNoTraceSDK(t *testing.T) {
+	t.Parallel()
+	packages := graph(t)
+	const otel = "go.opentelemetry.io/otel"
+	for _, path := range []string{module + "/outbox", module + "/api"} {
+		if !slices.Contains(packages[path].Deps, otel+"/trace") {
+			t.Errorf("%s makes no traces", path)
+		}
+		for _, dep := range packages[path].Deps {
+			if isOrBelow(dep, otel+"/sdk") || isOrBelow(dep, otel+"/exporters") {
+				t.Errorf("%s links %s", path, dep)
+			}
+		}
+	}
+}
+
 func TestProvidersLinksOnlyTheStandardLibrary(t *testing.T) {
 	t.Parallel()
 	packages := graph(t)

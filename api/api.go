@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/outboxd/outboxd/outbox"
@@ -40,6 +41,9 @@ type Config struct {
 	Ready func(r *http.Request) error
 	// Metrics counts requests. Nil: nothing is counted.
 	Metrics *Metrics
+	// TracerProvider makes a span of each request. Nil: there are none, and the
+	// header traceparent is not looked at.
+	TracerProvider trace.TracerProvider
 	// Logger gets one line per request. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -56,6 +60,7 @@ type server struct {
 	limits  limits
 	ready   func(r *http.Request) error
 	metrics *Metrics
+	tracer  tracer
 	log     *slog.Logger
 }
 
@@ -80,6 +85,7 @@ func New(cfg Config) *Server {
 		limits:  newLimits(cfg.KeyRate, cfg.OrgRate),
 		ready:   cfg.Ready,
 		metrics: cfg.Metrics,
+		tracer:  newTracer(cfg.TracerProvider),
 		log:     cfg.Logger,
 	}
 	s.bodies = semaphore.NewWeighted(max(bodyMemory, 4*s.maxBody))

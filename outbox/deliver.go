@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/providers"
@@ -50,6 +51,8 @@ type deliverer struct {
 	flow *flow
 	// webhooks tells the orgs' endpoints.
 	webhooks *webhookDeliverer
+	// tracer makes spans, or none.
+	tracer trace.Tracer
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
@@ -58,6 +61,7 @@ func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
 	return &deliverer{
 		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet),
 		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
+		tracer: newTracer(cfg.TracerProvider),
 	}
 }
 
@@ -117,7 +121,10 @@ func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
 
 // Work runs one job.
 func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
-	return snooze(d.deliver(ctx, job.Args.EmailID, job.Priority))
+	ctx, span := d.traceJob(ctx, job.Args.EmailID.String(), job.Metadata)
+	wait, err := d.deliver(ctx, job.Args.EmailID, job.Priority)
+	endSpan(span, err)
+	return snooze(wait, err)
 }
 
 // snooze tells River when a job is to run again, without counting it as a
@@ -243,7 +250,10 @@ func (d *deliverer) confirm(a *attempt) error {
 func (d *deliverer) owned() bool { return d.session == nil || d.session.owned() }
 
 // attempt takes the email through Begin, Send and Finish.
-func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
+func (d *deliverer) attempt(ctx context.Context, a *attempt) (wait time.Duration, err error) {
+	ctx, span := d.traceAttempt(ctx, a)
+	defer func() { endSpan(span, err) }()
+	a.traceID = traceID(ctx)
 	defer d.flow.giveBack(ctx, a.permit)
 	send, drop := d.prepare(ctx, a)
 	defer drop()
@@ -274,6 +284,7 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 	receipt, err := send(sendCtx)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
+	traceOutcome(ctx, e)
 	d.cfg.Metrics.answered(a.provider.Name(), e.stage, time.Since(started))
 	if err := d.finish(ctx, e); err != nil {
 		return 0, err
@@ -395,5 +406,5 @@ func (d *deliverer) logAttempt(ctx context.Context, a *attempt, e ending, took t
 		slog.String("provider", a.provider.Name()), slog.String("provider_key", a.key.String()),
 		slog.String("stage", string(e.stage)), slog.String("status", string(e.status)),
 		slog.Int("status_code", e.statusCode), slog.String("code", e.code),
-		slog.Duration("took", took), slog.Duration("next_attempt", e.nextAttempt))
+		slog.Duration("took", took), slog.Duration("next_attempt", e.nextAttempt), logTrace(ctx))
 }

@@ -15,6 +15,8 @@ import (
 type emailRow struct {
 	org uuid.UUID
 	*accepted
+	// metadata is that of its job; nil: there is none.
+	metadata []byte
 }
 
 const sqlInsertEmails = `

@@ -76,6 +76,8 @@ type pending struct {
 	endpoint    string
 	fingerprint []byte
 	emails      []accepted
+	// metadata is that of the jobs; nil: they have none.
+	metadata []byte
 	// fresh is the receipt if this submission creates the emails.
 	fresh Receipt
 	// lateErr is an error that holds only if this is no replay: what was fine

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboxd/outboxd/providers"
 )
@@ -59,6 +60,10 @@ type WorkerConfig struct {
 	Keys *KeyRing
 	// Metrics counts attempts and recoveries. Nil: nothing is counted.
 	Metrics *Metrics
+	// TracerProvider makes spans of jobs and attempts, in the trace of the
+	// submission where there is one. Nil: the global one of OpenTelemetry, which
+	// makes none unless the program has set another.
+	TracerProvider trace.TracerProvider
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:

@@ -62,6 +62,7 @@ type Config struct {
 	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
 	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
 
+	Traces   TracesConfig
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
@@ -268,6 +269,7 @@ func (c *Config) check() []error {
 		fail("OUTBOXD_SUPPRESS_ON: %w", err)
 	}
 	errs = append(errs, c.checkLimits()...)
+	errs = append(errs, c.Traces.check()...)
 	if _, err := c.keys(); err != nil {
 		fail("OUTBOXD_ENCRYPTION_KEYS: %w", err)
 	}
