@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,12 +69,13 @@ func (c *TracesConfig) check() []error {
 	return errs
 }
 
-// exportTo is where traces go; empty: where the exporter sends them by itself.
+// exportTo is where traces go. Without an endpoint it is the one of the
+// specification; the exporter's own default has https.
 func (c *TracesConfig) exportTo() string {
-	if c.TracesEndpoint != "" || c.Endpoint == "" {
+	if c.TracesEndpoint != "" {
 		return c.TracesEndpoint
 	}
-	return strings.TrimSuffix(c.Endpoint, "/") + "/v1/traces"
+	return strings.TrimSuffix(cmp.Or(c.Endpoint, "http://localhost:4318"), "/") + "/v1/traces"
 }
 
 // start begins to export traces, if that is configured. Nothing is asked of the
@@ -82,11 +84,7 @@ func (c *TracesConfig) start(ctx context.Context, program string, log *slog.Logg
 	if !c.on() {
 		return &traces{}, nil
 	}
-	var options []otlptracehttp.Option
-	if endpoint := c.exportTo(); endpoint != "" {
-		options = append(options, otlptracehttp.WithEndpointURL(endpoint))
-	}
-	exporter, err := otlptracehttp.New(ctx, options...)
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.exportTo()))
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}

@@ -14,17 +14,18 @@ import (
 
 func TestTracesConfig(t *testing.T) {
 	t.Parallel()
+	const local = "http://localhost:4318/v1/traces"
 	for name, test := range map[string]struct {
 		environ  []string
 		on       bool
 		exportTo string
 	}{
-		"nothing":         {nil, false, ""},
+		"nothing":         {nil, false, local},
 		"endpoint":        {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318/"}, true, "http://c:4318/v1/traces"},
 		"traces endpoint": {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https://d/x"}, true, "https://d/x"},
-		"exporter":        {[]string{"OTEL_TRACES_EXPORTER=otlp"}, true, ""},
+		"exporter":        {[]string{"OTEL_TRACES_EXPORTER=otlp"}, true, local},
 		"none":            {[]string{"OTEL_TRACES_EXPORTER=none", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c"}, false, "http://c/v1/traces"},
-		"disabled":        {[]string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_SDK_DISABLED=true", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, false, ""},
+		"disabled":        {[]string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_SDK_DISABLED=true", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, false, local},
 	} {
 		cfg, err := LoadConfig(append(test.environ, "DATABASE_URL=postgres://localhost/db", "OUTBOXD_PROVIDERS=smtp"))
 		if err != nil || cfg.Traces.on() != test.on || cfg.Traces.exportTo() != test.exportTo {
