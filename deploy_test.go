@@ -94,13 +94,13 @@ func TestImportWall(t *testing.T) {
 		pkg     string
 		mayLink []string // packages of ours, and those below them
 	}{
-		{pkg: module + "/outbox", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
-		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault"}},
+		{pkg: module + "/outbox", mayLink: []string{module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
+		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
 		{pkg: module + "/migrations", mayLink: []string{module + "/migrations"}},
 		// An application that enqueues links no adapter and none of our programs.
 		// A third party's adapter needs the contract and nothing else.
 		{pkg: module + "/examples/mailpace", mayLink: []string{module + "/examples/mailpace"}},
-		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
+		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
 	} {
 		p, ok := packages[wall.pkg]
 		if !ok {

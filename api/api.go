@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers"
 )
@@ -93,6 +94,7 @@ func New(cfg Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.log = redact.Logger(s.log)
 	return &Server{Handler: s.routes(), keys: s.keys, log: s.log}
 }
 

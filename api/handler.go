@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
+
+	"github.com/outboxd/outboxd/internal/redact"
 )
 
 // handlerFunc answers a request with a response or an error; only [server.open]
@@ -68,7 +71,7 @@ func (s *server) keyed(scope string, h keyedFunc) http.HandlerFunc {
 func (s *server) call(h handlerFunc, r *http.Request) (resp *response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.ErrorContext(r.Context(), "panic", "panic", p, "stack", string(debug.Stack()))
+			s.log.ErrorContext(r.Context(), "panic", "panic", redact.Quoted(fmt.Sprint(p)), "stack", string(debug.Stack()))
 			resp, err = nil, problem(http.StatusInternalServerError, "internal_server_error", internalMessage)
 		}
 	}()

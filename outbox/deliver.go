@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -93,6 +96,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	cfg.Queues[WebhookQueue] = river.QueueConfig{MaxWorkers: webhookConcurrency}
 	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
 	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
+	cfg.Plugins = append(cfg.Plugins, river.WorkerMiddlewareFunc(redactJob))
 	cfg.Schema = Schema
 	cfg.FetchCooldown = FetchCooldown
 	return nil
@@ -125,6 +129,20 @@ func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error
 	wait, err := d.deliver(ctx, job.Args.EmailID, job.Priority)
 	endSpan(span, err)
 	return snooze(wait, err)
+}
+
+// redactJob takes what senders wrote out of what River keeps of a job that failed
+// or panicked, and logs. It leaves the jobs of an application alone.
+func redactJob(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	if !slices.Contains(JobKinds(), job.Kind) {
+		return work(ctx)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			panic(redact.Quoted(fmt.Sprint(p))) // River's trace still begins where it was
+		}
+	}()
+	return redact.Failure(work(ctx))
 }
 
 // snooze tells River when a job is to run again, without counting it as a
@@ -282,6 +300,7 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 	defer cancel()
 	started := time.Now()
 	receipt, err := send(sendCtx)
+	err = a.conceal(err)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
 	traceOutcome(ctx, e)
@@ -392,7 +411,8 @@ func (d *deliverer) end(ctx context.Context, e *delivery, status Status, reason 
 	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts, newID()); err != nil {
 		return fmt.Errorf("end email: %w", err)
 	}
-	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason, "detail", detail)
+	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason,
+		"detail", redact.Quoted(detail))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -91,6 +92,7 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Logger = redact.Logger(cfg.Logger)
 	return cfg, nil
 }
 
