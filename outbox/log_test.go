@@ -72,30 +72,31 @@ func TestAttemptLines(t *testing.T) {
 func TestJobErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New(`no such mailbox: canary@example.org`)
-	run := func(kind string, work func() error) (err error, panicked string) { //nolint:revive // both are results
+	run := func(kind string, work func() error) (panicked string, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				panicked = fmt.Sprint(p)
 			}
 		}()
-		return outbox.RedactJob(t.Context(), &rivertype.JobRow{Kind: kind}, func(context.Context) error { return work() }), ""
+		err = outbox.RedactJob(t.Context(), &rivertype.JobRow{Kind: kind}, func(context.Context) error { return work() })
+		return "", err
 	}
 	for _, kind := range outbox.JobKinds() {
-		err, _ := run(kind, func() error { return fmt.Errorf("load email: %w", cause) })
+		_, err := run(kind, func() error { return fmt.Errorf("load email: %w", cause) })
 		if err == nil || err.Error() != "load email: no such mailbox: (address)" || !errors.Is(err, cause) {
 			t.Errorf("%s: error %v", kind, err)
 		}
-		if _, panicked := run(kind, func() error { panic(`of "canary" to canary@example.org`) }); panicked != `of "(value)" to (address)` {
+		if panicked, _ := run(kind, func() error { panic(`of "canary" to canary@example.org`) }); panicked != `of "(value)" to (address)` {
 			t.Errorf("%s: panic %q", kind, panicked)
 		}
-		if err, _ := run(kind, func() error { return nil }); err != nil {
+		if _, err := run(kind, func() error { return nil }); err != nil {
 			t.Errorf("%s: error %v of a job that went well", kind, err)
 		}
 	}
-	if err, _ := run("deliver_email", func() error { return river.JobSnooze(1) }); !errors.As(err, new(*rivertype.JobSnoozeError)) {
+	if _, err := run("deliver_email", func() error { return river.JobSnooze(1) }); !errors.As(err, new(*rivertype.JobSnoozeError)) {
 		t.Errorf("River takes a snooze for a failure: %v", err)
 	}
-	if err, _ := run("application_job", func() error { return cause }); !errors.Is(err, cause) || err.Error() != cause.Error() {
+	if _, err := run("application_job", func() error { return cause }); !errors.Is(err, cause) || err.Error() != cause.Error() {
 		t.Errorf("an application's error became %v", err)
 	}
 }
