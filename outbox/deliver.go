@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/redact"
@@ -54,8 +53,6 @@ type deliverer struct {
 	flow *flow
 	// webhooks tells the orgs' endpoints.
 	webhooks *webhookDeliverer
-	// tracer makes spans, or none.
-	tracer trace.Tracer
 	// session proves that the process is alive; nil in tests without one.
 	session *session
 }
@@ -64,7 +61,6 @@ func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
 	return &deliverer{
 		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet),
 		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
-		tracer: newTracer(cfg.TracerProvider),
 	}
 }
 
@@ -298,9 +294,9 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (wait time.Duration
 func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
 	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
 	defer cancel()
+	send = redacted(send)
 	started := time.Now()
 	receipt, err := send(sendCtx)
-	err = a.conceal(err)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
 	traceOutcome(ctx, e)
@@ -315,6 +311,23 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 }
 
 type sendFunc func(context.Context) (providers.Receipt, error)
+
+// redacted takes addresses, also as URLs write them, and the queries of URLs out of
+// what a failure says: it is stored and logged.
+func redacted(send sendFunc) sendFunc {
+	return func(ctx context.Context) (providers.Receipt, error) {
+		receipt, err := send(ctx)
+		if err == nil {
+			return receipt, nil
+		}
+		e := *providers.AsError(err)
+		if e.Detail == "" && e.Err != nil {
+			e.Detail = e.Err.Error()
+		}
+		e.Detail, e.Code = redact.Text(e.Detail), redact.Text(e.Code)
+		return receipt, &e
+	}
+}
 
 // prepare does the part of the hand-over that cannot make the provider accept
 // anything. If that fails, nothing is handed over; send then returns the

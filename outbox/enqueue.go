@@ -121,7 +121,10 @@ func (c *Client) prepare(ctx context.Context, s Submission) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.metadata = jobMetadata(ctx)
+	metadata := jobMetadata(ctx)
+	for i := range p.emails {
+		p.emails[i].metadata = metadata
+	}
 	return p, nil
 }
 
@@ -244,7 +247,7 @@ func (c *Client) enqueueTx(ctx context.Context, tx pgx.Tx, batch []*pending) err
 	for _, p := range won {
 		c.quotas.add(p.Org, len(p.emails))
 		for i := range p.emails {
-			emails = append(emails, emailRow{org: p.Org, accepted: &p.emails[i], metadata: p.metadata})
+			emails = append(emails, emailRow{org: p.Org, accepted: &p.emails[i]})
 		}
 	}
 	if len(emails) == 0 {

@@ -210,6 +210,3 @@ func Pack(fields []string) []byte {
 
 // Unpack finds the fields again.
 func Unpack(packed []byte) ([]string, error) { return unpackAll(packed) }
-
-// RedactJob runs a job as a worker does.
-var RedactJob = redactJob

@@ -166,9 +166,7 @@ func (d *deliverer) correctRecipients(ctx context.Context, e *delivery) (correct
 	var batch pgx.Batch
 	batch.Queue(sqlCorrectRecipients, e.ID, found)
 	batch.Queue(sqlForgetTerms, []uuid.UUID{e.ID})
-	batch.Queue(sqlInsertTerms, termColumns(nil, []emailRow{{
-		org: e.Org, accepted: &accepted{id: e.ID, message: &e.Message, recipients: found},
-	}})...)
+	batch.Queue(sqlInsertTerms, termColumns(nil, []emailRow{{e.Org, &accepted{id: e.ID, message: &e.Message, recipients: found}}})...)
 	if err := d.pool.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, fmt.Errorf("correct recipients: %w", err)
 	}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -29,7 +29,7 @@ func (d *deliverer) outcome(a *attempt, receipt providers.Receipt, err error) en
 		return e
 	}
 	failure := providers.AsError(err)
-	e.statusCode, e.code, e.detail = failure.Status, plain(redact.Text(failure.Code), maxName), detailOf(failure)
+	e.statusCode, e.code, e.detail = failure.Status, plain(failure.Code, maxName), detailOf(failure)
 	outcome := failure.Outcome
 	if a.evidence == EvidenceReplay {
 		// That this call was refused says nothing about the one before, whose
@@ -97,6 +97,8 @@ func (d deadline) check() error {
 
 const maxDetail = 500
 
+var addressPattern = regexp.MustCompile(`[^\s<>"'(),:;=\[\]]+@[^\s<>"'(),:;=\[\]]+`)
+
 // detailOf is a failure in words that may be stored and logged.
 func detailOf(e *providers.Error) string {
 	text := e.Detail
@@ -106,38 +108,10 @@ func detailOf(e *providers.Error) string {
 	return scrub(text)
 }
 
-// minConcealed is the shortest text of a message that is looked for in a failure:
-// shorter ones are in every text.
-const minConcealed = 4
-
-// conceal takes out of a failure what its text quotes of the message: what the
-// message is about and whom it names. The rest of a message no provider quotes.
-func (a *attempt) conceal(err error) error {
-	if err == nil {
-		return nil
-	}
-	e := *providers.AsError(err)
-	m := a.sending.Message
-	quotable := []string{m.Subject, m.From.Name}
-	for _, list := range [][]providers.Address{m.To, m.Cc, m.Bcc, m.ReplyTo} {
-		for _, address := range list {
-			quotable = append(quotable, address.Name)
-		}
-	}
-	e.Detail = detailOf(&e)
-	for _, text := range quotable {
-		if len(text) >= minConcealed {
-			e.Detail = strings.ReplaceAll(e.Detail, text, "(content)")
-			e.Code = strings.ReplaceAll(e.Code, text, "(content)")
-		}
-	}
-	return &e
-}
-
 // scrub takes addresses out of a provider's text, which tends to quote them,
 // and bounds it: job errors, logs and attempts outlive the email's content.
 func scrub(text string) string {
-	return plain(redact.Text(text), maxDetail)
+	return plain(addressPattern.ReplaceAllString(text, "(address)"), maxDetail)
 }
 
 // plain makes a provider's text one that the tables take, whatever it is: an

@@ -193,7 +193,7 @@ func (e *storedEmail) row(keys *KeyRing) (emailRow, error) {
 	if e.Message.Attachments, err = openAttachments(keys, e.Org, e.attachments); err != nil {
 		return emailRow{}, err
 	}
-	return emailRow{org: e.Org, accepted: &accepted{id: e.ID, message: &e.Message, recipients: e.Message.corrected(recipients)}}, nil
+	return emailRow{e.Org, &accepted{id: e.ID, message: &e.Message, recipients: e.Message.corrected(recipients)}}, nil
 }
 
 func (s sealer) read(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]*storedEmail, error) {

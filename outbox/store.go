@@ -15,8 +15,6 @@ import (
 type emailRow struct {
 	org uuid.UUID
 	*accepted
-	// metadata is that of its job; nil: there is none.
-	metadata []byte
 }
 
 const sqlInsertEmails = `

@@ -67,6 +67,8 @@ type accepted struct {
 	status     Status
 	message    *Message
 	recipients []string
+	// metadata is that of its job; nil: it has none.
+	metadata []byte
 }
 
 // pending is a submission on its way into the tables.
@@ -76,8 +78,6 @@ type pending struct {
 	endpoint    string
 	fingerprint []byte
 	emails      []accepted
-	// metadata is that of the jobs; nil: they have none.
-	metadata []byte
 	// fresh is the receipt if this submission creates the emails.
 	fresh Receipt
 	// lateErr is an error that holds only if this is no replay: what was fine

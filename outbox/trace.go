@@ -68,8 +68,9 @@ func logTrace(ctx context.Context) slog.Attr {
 	return slog.String("trace_id", id)
 }
 
-// newTracer makes the spans of a worker.
-func newTracer(provider trace.TracerProvider) trace.Tracer {
+// tracer makes the spans of a worker.
+func (d *deliverer) tracer() trace.Tracer {
+	provider := d.cfg.TracerProvider
 	if provider == nil {
 		provider = otel.GetTracerProvider()
 	}
@@ -78,7 +79,7 @@ func newTracer(provider trace.TracerProvider) trace.Tracer {
 
 // traceJob begins the span of one run of a delivery job.
 func (d *deliverer) traceJob(ctx context.Context, email string, metadata []byte) (context.Context, trace.Span) {
-	ctx, span := d.tracer.Start(withTraceOf(ctx, metadata), deliverArgs{}.Kind(), trace.WithSpanKind(trace.SpanKindConsumer))
+	ctx, span := d.tracer().Start(withTraceOf(ctx, metadata), deliverArgs{}.Kind(), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("outboxd.email", email), attribute.String("outboxd.worker", d.worker))
 	}
@@ -97,7 +98,7 @@ func endSpan(span trace.Span, err error) {
 // traceAttempt begins the span of a hand-over: of the first one of an attempt, or of
 // its replay.
 func (d *deliverer) traceAttempt(ctx context.Context, a *attempt) (context.Context, trace.Span) {
-	ctx, span := d.tracer.Start(ctx, "send "+a.beginning.provider, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := d.tracer().Start(ctx, "send "+a.beginning.provider, trace.WithSpanKind(trace.SpanKindClient))
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String("outboxd.email", a.email.String()), attribute.Int("outboxd.attempt", int(a.number)),
