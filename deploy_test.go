@@ -4,7 +4,6 @@ package outboxd_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -18,18 +17,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/compose-spec/compose-go/v2/loader"
-	"github.com/compose-spec/compose-go/v2/types"
-
-	"github.com/outboxd/outboxd/internal/testdb"
 )
 
 const (
 	module    = "github.com/outboxd/outboxd"
-	ownImage  = "outboxd:local"
-	loopback  = "127.0.0.1"
 	providers = module + "/providers"
 )
 
@@ -94,13 +85,13 @@ func TestImportWall(t *testing.T) {
 		pkg     string
 		mayLink []string // packages of ours, and those below them
 	}{
-		{pkg: module + "/outbox", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
-		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault"}},
+		{pkg: module + "/outbox", mayLink: []string{module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
+		{pkg: module + "/api", mayLink: []string{module + "/api", module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
 		{pkg: module + "/migrations", mayLink: []string{module + "/migrations"}},
 		// An application that enqueues links no adapter and none of our programs.
 		// A third party's adapter needs the contract and nothing else.
 		{pkg: module + "/examples/mailpace", mayLink: []string{module + "/examples/mailpace"}},
-		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault"}},
+		{pkg: module + "/examples/go-order", mayLink: []string{module + "/outbox", module + "/internal/fault", module + "/internal/redact"}},
 	} {
 		p, ok := packages[wall.pkg]
 		if !ok {
@@ -111,6 +102,23 @@ func TestImportWall(t *testing.T) {
 			allowed := dep == providers || slices.ContainsFunc(wall.mayLink, func(root string) bool { return isOrBelow(dep, root) })
 			if packages[dep].ours() && !allowed {
 				t.Errorf("%s links %s", wall.pkg, dep)
+			}
+		}
+	}
+}
+
+// An application that makes no traces links no exporter of them.
+func TestLibrariesLinkNoTraceSDK(t *testing.T) {
+	t.Parallel()
+	packages := graph(t)
+	const otel = "go.opentelemetry.io/otel"
+	for _, path := range []string{module + "/outbox", module + "/api"} {
+		if !slices.Contains(packages[path].Deps, otel+"/trace") {
+			t.Errorf("%s makes no traces", path)
+		}
+		for _, dep := range packages[path].Deps {
+			if isOrBelow(dep, otel+"/sdk") || isOrBelow(dep, otel+"/exporters") {
+				t.Errorf("%s links %s", path, dep)
 			}
 		}
 	}
@@ -181,166 +189,6 @@ func programs(t *testing.T) []string {
 		t.Fatal("no programs in cmd")
 	}
 	return names
-}
-
-func composeProject(t *testing.T) *types.Project {
-	t.Helper()
-	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
-		ConfigFiles: types.ToConfigFiles([]string{"docker-compose.yml"}),
-		Environment: types.Mapping{}, // the first start needs no variable
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return project
-}
-
-func TestComposeServices(t *testing.T) {
-	t.Parallel()
-	project := composeProject(t)
-
-	want := map[string]map[string]string{ // service, what it waits for, until when
-		"postgres":  {},
-		"mailpit":   {},
-		"migrate":   {"postgres": types.ServiceConditionHealthy},
-		"bootstrap": {"migrate": types.ServiceConditionCompletedSuccessfully},
-		"api": {
-			"migrate":   types.ServiceConditionCompletedSuccessfully,
-			"bootstrap": types.ServiceConditionCompletedSuccessfully,
-		},
-		"worker": {
-			"migrate": types.ServiceConditionCompletedSuccessfully,
-			"mailpit": types.ServiceConditionStarted,
-		},
-	}
-	for name, waits := range want {
-		service, ok := project.Services[name]
-		if !ok {
-			t.Errorf("no service %s", name)
-			continue
-		}
-		for other, condition := range waits {
-			if got := service.DependsOn[other].Condition; got != condition {
-				t.Errorf("%s waits for %s until %q, want %q", name, other, got, condition)
-			}
-		}
-		oneShot := len(waits) > 0 && service.Restart == types.RestartPolicyNo
-		if !oneShot && service.Restart != types.RestartPolicyUnlessStopped {
-			t.Errorf("%s: restart %q", name, service.Restart)
-		}
-		if !oneShot && service.HealthCheck == nil {
-			t.Errorf("%s: no health check", name)
-		}
-	}
-	if len(project.Services) != len(want) {
-		t.Errorf("services %v", project.ServiceNames())
-	}
-	worker := project.Services["worker"]
-	if n := worker.GetScale(); n != 2 {
-		t.Errorf("%d workers, want 2", n)
-	}
-}
-
-func TestComposeIsLockedDown(t *testing.T) {
-	t.Parallel()
-	for name, service := range composeProject(t).Services {
-		for _, port := range service.Ports {
-			if port.HostIP != loopback {
-				t.Errorf("%s: port %s is open to the network", name, port.Published)
-			}
-		}
-		if !slices.Contains(service.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s may gain privileges", name)
-		}
-		if service.Privileged || service.User == "root" || strings.HasPrefix(service.User, "0") {
-			t.Errorf("%s runs as root", name)
-		}
-		if name == "postgres" {
-			continue // its entry point starts as root and drops it
-		}
-		if !service.ReadOnly {
-			t.Errorf("%s: the root file system is writable", name)
-		}
-		if !slices.Equal(service.CapDrop, []string{"ALL"}) {
-			t.Errorf("%s keeps capabilities", name)
-		}
-		if service.Image != ownImage && service.User == "" {
-			t.Errorf("%s: another's image, and no user said", name)
-		}
-	}
-}
-
-// A send that has begun may take its whole time-out before the worker exits.
-func TestComposeStopsWorkersAfterTheirSends(t *testing.T) {
-	t.Parallel()
-	worker := composeProject(t).Services["worker"]
-	timeout := worker.Environment["OUTBOXD_SEND_TIMEOUT"]
-	if timeout == nil || worker.StopGracePeriod == nil {
-		t.Fatal("the worker needs both OUTBOXD_SEND_TIMEOUT and stop_grace_period")
-	}
-	send, err := time.ParseDuration(*timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if grace := time.Duration(*worker.StopGracePeriod); grace < send+10*time.Second {
-		t.Errorf("killed after %v, but a send may take %v and its result is yet to be stored", grace, send)
-	}
-}
-
-// Every command line of ours in docker-compose.yml is one that the programs
-// know: `outboxctl` is asked for the help of each.
-func TestComposeCommandsExist(t *testing.T) {
-	t.Parallel()
-	known := programs(t)
-	outboxctl := filepath.Join(t.TempDir(), "outboxctl")
-	build := append([]string{"build", "-buildvcs=false"}, testdb.RaceFlag()...)
-	if _, err := goCommand(append(build, "-o", outboxctl, "./cmd/outboxctl")...); err != nil {
-		t.Fatal(err)
-	}
-
-	check := func(service string, command []string) {
-		if len(command) == 0 || !slices.Contains(known, command[0]) {
-			t.Errorf("%s runs %q, which is none of %q", service, command, known)
-			return
-		}
-		if command[0] != "outboxctl" {
-			if len(command) > 1 {
-				t.Errorf("%s: %s takes no arguments: %q", service, command[0], command[1:])
-			}
-			return
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, outboxctl, append(slices.Clone(command[1:]), "--help")...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %q: %v\n%s", service, command, err, out)
-		}
-	}
-	for name, service := range composeProject(t).Services {
-		if service.Image != ownImage {
-			continue
-		}
-		if service.Build == nil || service.PullPolicy != types.PullPolicyBuild {
-			t.Errorf("%s: %s is built here, never pulled", name, ownImage)
-		}
-		check(name, service.Command)
-		if service.HealthCheck != nil {
-			check(name+"'s health check", service.HealthCheck.Test[1:]) // after CMD
-		}
-	}
-}
-
-// The curl in the file's first lines works as it is.
-func TestComposeShowsItsKey(t *testing.T) {
-	t.Parallel()
-	key := composeProject(t).Services["bootstrap"].Environment["OUTBOXD_DEV_API_KEY"]
-	if key == nil || !regexp.MustCompile(`^ob_[A-Za-z0-9]+_[A-Za-z0-9]{32,}$`).MatchString(*key) {
-		t.Fatal("OUTBOXD_DEV_API_KEY is no API key")
-	}
-	if !strings.Contains(read(t, "docker-compose.yml"), "Bearer "+*key+"'") {
-		t.Errorf("the example does not use %s", *key)
-	}
 }
 
 func read(t *testing.T, path string) string {

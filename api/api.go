@@ -8,8 +8,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers"
 )
@@ -40,6 +42,9 @@ type Config struct {
 	Ready func(r *http.Request) error
 	// Metrics counts requests. Nil: nothing is counted.
 	Metrics *Metrics
+	// TracerProvider makes a span of each request. Nil: there are none, and the
+	// header traceparent is not looked at.
+	TracerProvider trace.TracerProvider
 	// Logger gets one line per request. Nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -56,6 +61,7 @@ type server struct {
 	limits  limits
 	ready   func(r *http.Request) error
 	metrics *Metrics
+	tracer  tracer
 	log     *slog.Logger
 }
 
@@ -80,6 +86,7 @@ func New(cfg Config) *Server {
 		limits:  newLimits(cfg.KeyRate, cfg.OrgRate),
 		ready:   cfg.Ready,
 		metrics: cfg.Metrics,
+		tracer:  newTracer(cfg.TracerProvider),
 		log:     cfg.Logger,
 	}
 	s.bodies = semaphore.NewWeighted(max(bodyMemory, 4*s.maxBody))
@@ -87,6 +94,7 @@ func New(cfg Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.log = redact.Logger(s.log)
 	return &Server{Handler: s.routes(), keys: s.keys, log: s.log}
 }
 

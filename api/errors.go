@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/outbox"
 )
 
@@ -137,7 +138,7 @@ func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	l := lineOf(r)
 	e.RequestID, l.name = l.requestID, e.Name
 	if e.StatusCode >= http.StatusInternalServerError {
-		l.detail = err.Error()
+		l.detail = redact.Error(err)
 	}
 	if e.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(e.retryAfter))

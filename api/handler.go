@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
+
+	"github.com/outboxd/outboxd/internal/redact"
 )
 
 // handlerFunc answers a request with a response or an error; only [server.open]
@@ -68,7 +71,7 @@ func (s *server) keyed(scope string, h keyedFunc) http.HandlerFunc {
 func (s *server) call(h handlerFunc, r *http.Request) (resp *response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.ErrorContext(r.Context(), "panic", "panic", p, "stack", string(debug.Stack()))
+			s.log.ErrorContext(r.Context(), "panic", "panic", redact.Quoted(fmt.Sprint(p)), "stack", string(debug.Stack()))
 			resp, err = nil, problem(http.StatusInternalServerError, "internal_server_error", internalMessage)
 		}
 	}()
@@ -118,17 +121,19 @@ func lineOf(r *http.Request) *line {
 	return new(line)
 }
 
-// observe gives the request an id and writes its log line. The line names the
+// observe gives the request an id, a span and its log line. The line names the
 // route's pattern: a path may hold an address.
 func (s *server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l := &line{requestID: uuid.NewString()}
 		w.Header().Set("X-Request-Id", l.requestID)
 		r = r.WithContext(context.WithValue(r.Context(), lineKey{}, l))
+		r, span := s.tracer.start(r)
 		rec := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
 		start := time.Now()
 		next.ServeHTTP(rec, r)
 		s.metrics.answered(r.Method, chi.RouteContext(r.Context()).RoutePattern(), rec.status, time.Since(start))
+		endSpan(span, r, l, rec.status)
 
 		level := slog.LevelInfo
 		if rec.status >= http.StatusInternalServerError {
@@ -138,7 +143,7 @@ func (s *server) observe(next http.Handler) http.Handler {
 			slog.String("method", r.Method), slog.String("route", chi.RouteContext(r.Context()).RoutePattern()),
 			slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
 			slog.String("request_id", l.requestID), slog.String("org", l.org), slog.String("key", l.key),
-			slog.String("name", l.name), slog.String("detail", l.detail))
+			slog.String("name", l.name), slog.String("detail", l.detail), logTrace(span))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -37,7 +38,7 @@ func (s *server) receiveEvents(r *http.Request) (*response, error) {
 	}
 	events, err := hook.ParseEvents(r.Context(), r.Header, body, time.Now())
 	if err != nil {
-		lineOf(r).detail = err.Error()
+		lineOf(r).detail = redact.Quoted(err.Error())
 		switch {
 		case errors.Is(err, providers.ErrHookUnavailable):
 			return nil, unavailable(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/outbox"
 )
 
@@ -69,7 +70,7 @@ func (s *server) noticeOf(r *http.Request, err error) *notice {
 		}
 	}
 	e, l := errorOf(err), lineOf(r)
-	l.name, l.detail = e.Name, err.Error()
+	l.name, l.detail = e.Name, redact.Error(err)
 	return &notice{
 		status: e.StatusCode, retryAfter: e.retryAfter, Title: "This did not work",
 		Text: "Something went wrong on our side, and nothing was changed. Please try again in a minute.",

@@ -142,30 +142,56 @@ func Status(ctx context.Context, db Querier) ([]Migration, error) {
 // Check returns nil if the database has exactly the migrations that this
 // program knows, and otherwise an error that says what to do.
 func Check(ctx context.Context, db Querier) error {
-	known, err := known()
+	known, applied, err := both(ctx, db)
 	if err != nil {
 		return err
 	}
-	applied, err := applied(ctx, db)
-	if err != nil {
+	if err := refuseNewer(known, applied); err != nil {
 		return err
 	}
-	return compare(known, applied)
+	return refuseMissing(known, applied)
 }
 
-func compare(known []Migration, applied map[string][]int64) error {
+// Suffices returns nil if the database has every migration that this program knows,
+// and perhaps later ones. A program that runs while the next release migrates goes
+// on: a migration is made such that the release before it still works. One that
+// starts asks [Check].
+func Suffices(ctx context.Context, db Querier) error {
+	known, applied, err := both(ctx, db)
+	if err != nil {
+		return err
+	}
+	return refuseMissing(known, applied)
+}
+
+func both(ctx context.Context, db Querier) ([]Migration, map[string][]int64, error) {
+	list, err := known()
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := applied(ctx, db)
+	return list, there, err
+}
+
+func refuseNewer(known []Migration, applied map[string][]int64) error {
 	newest := map[string]int64{}
-	var missing []string
 	for _, m := range known {
 		newest[m.Line] = max(newest[m.Line], m.Version)
-		if !slices.Contains(applied[m.Line], m.Version) {
-			missing = append(missing, fmt.Sprintf("%s %d", m.Line, m.Version))
-		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(applied)) {
 		if there := slices.Max(append(applied[line], 0)); there > newest[line] {
 			return fmt.Errorf("the database is newer than this program (%s migration %d, known up to %d): run a newer release",
 				line, there, newest[line])
+		}
+	}
+	return nil
+}
+
+func refuseMissing(known []Migration, applied map[string][]int64) error {
+	var missing []string
+	for _, m := range known {
+		if !slices.Contains(applied[m.Line], m.Version) {
+			missing = append(missing, fmt.Sprintf("%s %d", m.Line, m.Version))
 		}
 	}
 	if len(missing) > 0 {

@@ -132,6 +132,15 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "newer than this program") {
 		t.Errorf("error on a newer database = %v", err)
 	}
+	if err := migrations.Suffices(ctx, conn); err != nil {
+		t.Errorf("a program that runs is stopped by a newer database: %v", err)
+	}
+	if _, err := conn.Exec(ctx, "DELETE FROM outbox.schema_migrations WHERE version_id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Suffices(ctx, conn); err == nil || !strings.Contains(err.Error(), "outbox 1") {
+		t.Errorf("error without a migration = %v", err)
+	}
 }
 
 // Processes that start together wait for one another.

@@ -19,6 +19,7 @@ type beginning struct {
 	provider    string
 	key         uuid.UUID
 	worker      string
+	traceID     string // empty: it is part of none
 	date        time.Time
 	budget      time.Duration
 	payloadHash [sha256.Size]byte
@@ -41,9 +42,9 @@ type beginning struct {
 const sqlBegin = `
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::uuid[], $5::text[],
-        $6::timestamptz[], $7::interval[], $8::bytea[], $9::text[], $10::text[], $15::text[], $16::bytea[])
+        $6::timestamptz[], $7::interval[], $8::bytea[], $9::text[], $10::text[], $15::text[], $16::bytea[], $17::text[])
         AS i (email_id, number, provider, provider_key, worker, began_at, budget, payload_sha256, recipients, left_out,
-            key_id, sealed_left_out)
+            key_id, sealed_left_out, trace_id)
 ), begun AS (
     UPDATE outbox.emails e
     SET status = 'sending', attempts = i.number, next_attempt_at = NULL, reason = NULL, reason_detail = NULL,
@@ -67,9 +68,9 @@ WITH input AS (
         JOIN begun b ON b.id = s.email_id
 )
 INSERT INTO outbox.attempts (
-    email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256, possible_duplicate)
+    email_id, number, provider, provider_key, worker, began_at, deadline, payload_sha256, possible_duplicate, trace_id)
 SELECT i.email_id, i.number, i.provider, i.provider_key, i.worker, i.began_at, now() + i.budget, i.payload_sha256,
-    b.possible_duplicate
+    b.possible_duplicate, i.trace_id
 FROM input i JOIN begun b ON b.id = i.email_id
 RETURNING email_id, possible_duplicate`
 
@@ -80,16 +81,18 @@ func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (begun ma
 	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
 	workers, dates, budgets, hashes := make([]string, n), make([]time.Time, n), make([]time.Duration, n), make([][]byte, n)
 	recipients, inClear, keyIDs, sealed := make([]string, n), make([]*string, n), make([]*string, n), make([][]byte, n)
+	traces := make([]*string, n)
 	var suppressed suppressedEvents
 	for i, b := range batch {
 		emails[i], numbers[i], providers[i], keys[i] = b.email, b.number, b.provider, b.key
 		workers[i], dates[i], budgets[i], hashes[i] = b.worker, b.date, b.budget, b.payloadHash[:]
 		recipients[i] = textArray(b.recipients)
 		inClear[i], keyIDs[i], sealed[i] = b.without.clear, b.without.keyID, b.without.sealed
+		traces[i] = nullable(b.traceID)
 		suppressed.add(b.email, b.announced)
 	}
 	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes,
-		recipients, inClear, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed)
+		recipients, inClear, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed, traces)
 	if err != nil {
 		return nil, 0, fmt.Errorf("begin attempt: %w", err)
 	}

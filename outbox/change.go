@@ -87,7 +87,7 @@ func (c *Client) Reschedule(ctx context.Context, org, id uuid.UUID, at time.Time
 		// The old job comes too late. A second one does no harm: what is to be
 		// done is decided by the email, not by a job.
 		m := Message{ScheduledAt: at, Priority: priorityOf(priority)}
-		return c.insertJobs(ctx, tx, []emailRow{{org: org, accepted: &accepted{id: id, message: &m}}})
+		return c.insertJobs(ctx, tx, []emailRow{{org: org, accepted: &accepted{id: id, message: &m, metadata: jobMetadata(ctx)}}})
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c.whyNotRescheduled(ctx, org, id)

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -101,6 +102,7 @@ func NewClient(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Logger = redact.Logger(cfg.Logger)
 	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		FetchCooldown: FetchCooldown,
 		Logger:        cfg.Logger,

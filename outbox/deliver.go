@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -95,6 +98,7 @@ func (d *deliverer) configure(cfg *river.Config) error {
 	cfg.Queues[WebhookQueue] = river.QueueConfig{MaxWorkers: webhookConcurrency}
 	cfg.Queues[maintenanceQueue] = river.QueueConfig{MaxWorkers: 1}
 	cfg.PeriodicJobs = append(cfg.PeriodicJobs, periodicJobs()...)
+	cfg.Plugins = append(cfg.Plugins, river.WorkerMiddlewareFunc(redactJob))
 	cfg.Schema = Schema
 	cfg.FetchCooldown = FetchCooldown
 	return nil
@@ -123,7 +127,24 @@ func (d *deliverer) NextRetry(job *river.Job[deliverArgs]) time.Time {
 
 // Work runs one job.
 func (d *deliverer) Work(ctx context.Context, job *river.Job[deliverArgs]) error {
-	return snooze(d.deliver(ctx, job.Args.EmailID, job.Priority))
+	ctx, span := d.traceJob(ctx, job.Args.EmailID.String(), job.Metadata)
+	wait, err := d.deliver(ctx, job.Args.EmailID, job.Priority)
+	endSpan(span, err)
+	return snooze(wait, err)
+}
+
+// redactJob takes what senders wrote out of what River keeps of a job that failed
+// or panicked, and logs. It leaves the jobs of an application alone.
+func redactJob(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	if !slices.Contains(JobKinds(), job.Kind) {
+		return work(ctx)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			panic(redact.Quoted(fmt.Sprint(p))) // River's trace still begins where it was
+		}
+	}()
+	return redact.Failure(work(ctx))
 }
 
 // snooze tells River when a job is to run again, without counting it as a
@@ -249,7 +270,10 @@ func (d *deliverer) confirm(a *attempt) error {
 func (d *deliverer) owned() bool { return d.session == nil || d.session.owned() }
 
 // attempt takes the email through Begin, Send and Finish.
-func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, error) {
+func (d *deliverer) attempt(ctx context.Context, a *attempt) (wait time.Duration, err error) {
+	ctx, span := d.traceAttempt(ctx, a)
+	defer func() { endSpan(span, err) }()
+	a.traceID = traceID(ctx)
 	defer d.flow.giveBack(ctx, a.permit)
 	send, drop := d.prepare(ctx, a)
 	defer drop()
@@ -276,11 +300,13 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (time.Duration, err
 func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
 	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
 	defer cancel()
+	send = redacted(send)
 	started := time.Now()
 	receipt, err := send(sendCtx)
 	err = a.Message.scrubError(err)
 	fault.Point("B8", a.email)
 	e := d.outcome(a, receipt, err)
+	traceOutcome(ctx, e)
 	d.cfg.Metrics.answered(a.provider.Name(), e.stage, time.Since(started))
 	if err := d.finish(ctx, e); err != nil {
 		return 0, err
@@ -292,6 +318,23 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 }
 
 type sendFunc func(context.Context) (providers.Receipt, error)
+
+// redacted takes addresses, also as URLs write them, and the queries of URLs out of
+// what a failure says: it is stored and logged.
+func redacted(send sendFunc) sendFunc {
+	return func(ctx context.Context) (providers.Receipt, error) {
+		receipt, err := send(ctx)
+		if err == nil {
+			return receipt, nil
+		}
+		e := *providers.AsError(err)
+		if e.Detail == "" && e.Err != nil {
+			e.Detail = e.Err.Error()
+		}
+		e.Detail, e.Code = redact.Text(e.Detail), redact.Text(e.Code)
+		return receipt, &e
+	}
+}
 
 // prepare does the part of the hand-over that cannot make the provider accept
 // anything. If that fails, nothing is handed over; send then returns the
@@ -387,7 +430,8 @@ func (d *deliverer) end(ctx context.Context, e *delivery, status Status, reason 
 	if _, err := d.pool.Exec(ctx, sqlEnd, e.ID, string(status), reason, detail, e.attempts, newID()); err != nil {
 		return fmt.Errorf("end email: %w", err)
 	}
-	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason, "detail", detail)
+	d.log.InfoContext(ctx, "email ended", "email", e.ID, "status", status, "reason", reason,
+		"detail", redact.Quoted(detail))
 	return nil
 }
 
@@ -401,5 +445,5 @@ func (d *deliverer) logAttempt(ctx context.Context, a *attempt, e ending, took t
 		slog.String("provider", a.provider.Name()), slog.String("provider_key", a.key.String()),
 		slog.String("stage", string(e.stage)), slog.String("status", string(e.status)),
 		slog.Int("status_code", e.statusCode), slog.String("code", e.code),
-		slog.Duration("took", took), slog.Duration("next_attempt", e.nextAttempt))
+		slog.Duration("took", took), slog.Duration("next_attempt", e.nextAttempt), logTrace(ctx))
 }

@@ -139,7 +139,7 @@ WHERE email_id = $1 AND number = $2 AND stage = 'sending' AND worker = $3
 // replay sends the attempt again under its own key. The provider accepts it
 // for the first time or answers as it did before. It waits like any other call
 // while the provider is out, at most until the key is forgotten.
-func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, error) {
+func (d *deliverer) replay(ctx context.Context, a *attempt) (wait time.Duration, err error) {
 	permit, hold, err := d.flow.admit(ctx, a.provider.Name(), a.lane)
 	if err != nil {
 		return 0, err
@@ -150,6 +150,8 @@ func (d *deliverer) replay(ctx context.Context, a *attempt) (time.Duration, erro
 	}
 	a.permit = permit
 	defer d.flow.giveBack(ctx, permit)
+	ctx, span := d.traceAttempt(ctx, a)
+	defer func() { endSpan(span, err) }()
 	a.deadline = deadlineIn(d.cfg.SendTimeout)
 	defer d.underWay.add(a.key)()
 	tag, err := d.pool.Exec(ctx, sqlTakeOver, a.email, a.number, a.open.Worker, a.worker, a.budget, a.open.InDoubtAt,

@@ -45,7 +45,7 @@ const (
 // repeating the call with the same key is safe and is what the caller should do.
 func (c *Client) Enqueue(ctx context.Context, s Submission) (receipt Receipt, err error) {
 	defer func() { c.cfg.Metrics.submitted(s, receipt.Replayed, err) }()
-	p, err := c.prepare(s)
+	p, err := c.prepare(ctx, s)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -73,7 +73,7 @@ func (c *Client) Enqueue(ctx context.Context, s Submission) (receipt Receipt, er
 // holds the same key, the call waits for it, as long as lock_timeout allows.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, s Submission) (receipt Receipt, err error) {
 	defer func() { c.cfg.Metrics.submitted(s, receipt.Replayed, err) }()
-	p, err := c.prepare(s)
+	p, err := c.prepare(ctx, s)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -93,7 +93,7 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Sub
 	batch := make([]*pending, len(submissions))
 	for i, s := range submissions {
 		var err error
-		if batch[i], err = c.prepare(s); err != nil {
+		if batch[i], err = c.prepare(ctx, s); err != nil {
 			return nil, fmt.Errorf("submission %d: %w", i, err)
 		}
 	}
@@ -116,8 +116,16 @@ func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, submissions []Sub
 	return receipts, nil
 }
 
-func (c *Client) prepare(s Submission) (*pending, error) {
-	return prepare(s, time.Now(), foresight{c.cfg.Providers, c.cfg.PublicURL})
+func (c *Client) prepare(ctx context.Context, s Submission) (*pending, error) {
+	p, err := prepare(s, time.Now(), foresight{c.cfg.Providers, c.cfg.PublicURL})
+	if err != nil {
+		return nil, err
+	}
+	metadata := jobMetadata(ctx)
+	for i := range p.emails {
+		p.emails[i].metadata = metadata
+	}
+	return p, nil
 }
 
 // enqueue runs the transaction, again if that is safe and may help: Postgres
@@ -445,6 +453,7 @@ func (c *Client) insertJobs(ctx context.Context, tx pgx.Tx, emails []emailRow) e
 		params[i] = river.InsertManyParams{
 			Args: deliverArgs{EmailID: e.id},
 			InsertOpts: &river.InsertOpts{
+				Metadata:    e.metadata,
 				Priority:    lanes[i],
 				Queue:       Queue,
 				ScheduledAt: e.message.ScheduledAt,

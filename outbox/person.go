@@ -138,7 +138,7 @@ func (c *Client) intervene(ctx context.Context, org, id uuid.UUID, change interv
 			return nil
 		}
 		m := Message{Priority: priorityOf(priority)}
-		return c.insertJobs(ctx, tx, []emailRow{{org: org, accepted: &accepted{id: id, message: &m}}})
+		return c.insertJobs(ctx, tx, []emailRow{{org: org, accepted: &accepted{id: id, message: &m, metadata: jobMetadata(ctx)}}})
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := c.status(ctx, org, id); err != nil {

@@ -67,6 +67,8 @@ type accepted struct {
 	status     Status
 	message    *Message
 	recipients []string
+	// metadata is that of its job; nil: it has none.
+	metadata []byte
 }
 
 // pending is a submission on its way into the tables.

@@ -13,7 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
@@ -69,6 +71,10 @@ type WorkerConfig struct {
 	ContentRetention time.Duration
 	// Metrics counts attempts and recoveries. Nil: nothing is counted.
 	Metrics *Metrics
+	// TracerProvider makes spans of jobs and attempts, in the trace of the
+	// submission where there is one. Nil: the global one of OpenTelemetry, which
+	// makes none unless the program has set another.
+	TracerProvider trace.TracerProvider
 	// Logger gets one line per attempt. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Concurrency is how many emails are delivered at a time. Zero:
@@ -97,6 +103,7 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Logger = redact.Logger(cfg.Logger)
 	return cfg, nil
 }
 

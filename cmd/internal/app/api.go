@@ -35,6 +35,11 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	traces, err := cfg.Traces.start(ctx, "outboxd-api", log)
+	if err != nil {
+		return err
+	}
+	defer traces.stop(ctx)
 	registry := newRegistry(pool)
 	outbox.RegisterState(registry, pool)
 	client, err := outbox.NewClient(pool, outbox.Config{
@@ -57,7 +62,7 @@ func RunAPI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	server := api.New(api.Config{
 		Pool: pool, Outbox: client, Hooks: hooks, Ready: ready.check, Logger: log,
 		MaxBody: int64(cfg.MaxBody), KeyRate: api.Rate(cfg.KeyRate), OrgRate: api.Rate(cfg.OrgRate),
-		Metrics: api.NewMetrics(registry),
+		Metrics: api.NewMetrics(registry), TracerProvider: traces.provider(),
 	})
 	public, err := listen("api", cfg.Addr, server, log)
 	if err != nil {

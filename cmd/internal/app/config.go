@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/outbox"
 )
 
@@ -66,6 +68,7 @@ type Config struct {
 	// WebhookAllowPrivate lets webhooks lead into our own network, and over http.
 	WebhookAllowPrivate bool `env:"OUTBOXD_WEBHOOK_ALLOW_PRIVATE"`
 
+	Traces   TracesConfig
 	Rates    RatesConfig    `envPrefix:"OUTBOXD_"`
 	SendGrid SendGridConfig `envPrefix:"SENDGRID_"`
 	Resend   ResendConfig   `envPrefix:"RESEND_"`
@@ -240,7 +243,7 @@ func (c *Config) check() []error {
 	if c.DatabaseURL == "" {
 		fail("DATABASE_URL is not set; it looks like postgres://user:password@host:5432/database")
 	} else if _, err := pgxpool.ParseConfig(c.DatabaseURL); err != nil {
-		fail("DATABASE_URL: %w", err)
+		fail("DATABASE_URL: %s", redact.Error(err))
 	}
 	if len(c.Providers) == 0 {
 		fail("OUTBOXD_PROVIDERS is not set; it names providers in order of preference, of %s", strings.Join(knownProviders(), ", "))
@@ -272,6 +275,7 @@ func (c *Config) check() []error {
 		fail("OUTBOXD_SUPPRESS_ON: %w", err)
 	}
 	errs = append(errs, c.checkLimits()...)
+	errs = append(errs, c.Traces.check()...)
 	if _, err := c.keys(); err != nil {
 		fail("OUTBOXD_ENCRYPTION_KEYS: %w", err)
 	}
@@ -325,10 +329,16 @@ func (c *Config) keys() (*outbox.KeyRing, error) { return outbox.ParseKeyRing(c.
 
 // NewLogger writes to standard error in the configured format.
 func (c *Config) NewLogger() *slog.Logger {
+	return c.newLogger(os.Stderr)
+}
+
+// newLogger writes nothing that a sender wrote, whoever logs: River, Go's HTTP
+// server and our own code.
+func (c *Config) newLogger(w io.Writer) *slog.Logger {
 	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, nil))
+		return redact.Logger(slog.New(slog.NewJSONHandler(w, nil)))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return redact.Logger(slog.New(slog.NewTextHandler(w, nil)))
 }
 
 // WarnLogger writes warnings and errors to standard error.

@@ -33,7 +33,7 @@ func (r *readiness) check(req *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), 2*time.Second)
 	defer cancel()
-	return migrations.Check(ctx, r.pool)
+	return migrations.Suffices(ctx, r.pool)
 }
 
 // serve runs the listeners, and the work if there is any, until ctx ends or one

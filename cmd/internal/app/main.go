@@ -114,6 +114,12 @@ const variables = `  DATABASE_URL                 postgres://user:password@host:
   OUTBOXD_ENCRYPTION_KEYS      seals content in the database: kid:base64 of 32 bytes,...; the first seals, all open (none)
   OUTBOXD_WEBHOOK_ALLOW_PRIVATE true: webhooks may be in private networks, and http (false)
   OUTBOXD_LOG_FORMAT           text or json (text)
+  OTEL_TRACES_EXPORTER         otlp or none (otlp if one of the endpoints below is set)
+  OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://collector:4318; see docs/traces.md for the other OTEL_*
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT  the same with the path, such as http://collector:4318/v1/traces
+  OTEL_EXPORTER_OTLP_PROTOCOL  http/protobuf or http/json (http/protobuf)
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL  the same
+  OTEL_SDK_DISABLED            true: there are no traces (false)
 
 Durations are like 30s, 10m, 24h or 7d.
 `

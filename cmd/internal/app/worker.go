@@ -23,6 +23,12 @@ func RunWorker(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer pool.Close()
 
+	traces, err := cfg.Traces.start(ctx, "outboxd-worker", log)
+	if err != nil {
+		return err
+	}
+	defer traces.stop(ctx)
+	workerConfig.TracerProvider = traces.provider()
 	registry := newRegistry(pool)
 	workerConfig.Metrics = outbox.NewMetrics(registry)
 	worker, err := outbox.NewWorker(pool, workerConfig)

@@ -233,8 +233,10 @@ func connections(ctx context.Context, p *patient) Finding {
 	if err != nil {
 		workers = 0 // not migrated yet
 	}
+	// A worker has two beside its pool: the liveness session, and River's for
+	// notifications.
 	perAPI := int(api.MaxConns)
-	need := max(workers, 1)*(int(worker.MaxConns)+1) + max((apis+perAPI-1)/perAPI, 1)*perAPI
+	need := max(workers, 1)*(int(worker.MaxConns)+2) + max((apis+perAPI-1)/perAPI, 1)*perAPI
 	for _, own := range []int{roleLimit, databaseLimit} {
 		if own >= 0 {
 			limit = min(limit, own+others)

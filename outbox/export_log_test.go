@@ -1,0 +1,4 @@
+package outbox
+
+// RedactJob runs a job as a worker does.
+var RedactJob = redactJob
