@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,9 +67,11 @@ func quoting(statuses map[string]int) func(providertest.Seen) providertest.React
 
 // Nothing that programs print, no job and no metric holds what is in an email or is
 // secret, whatever goes wrong and however much of it a provider quotes; with keys to
-// seal it, neither does a dump of the database but for the tables that say so.
+// seal it, neither does a dump of the database but for the tables that say so, and of
+// these no more than who is suppressed when its time is over.
 func TestCanary(t *testing.T) {
 	t.Parallel()
+	need(t, "pg_dump")
 	in := install(t)
 	statuses := map[string]int{}
 	for i, status := range []int{422, 403, 429, 500, 503} {
@@ -103,8 +106,8 @@ func TestCanary(t *testing.T) {
 		return string(mustCall(t, http.MethodGet, p.url("ops")+"/metrics", "", "", nil).body)
 	}
 	told := metrics(api) + metrics(worker)
-	worker.stop(15)
-	api.stop(15)
+	worker.stop(syscall.SIGTERM)
+	api.stop(syscall.SIGTERM)
 
 	secrets := []string{in.token, sealKey, providerKey, password, canaryHookSecret}
 	for name, text := range map[string]string{
@@ -117,15 +120,24 @@ func TestCanary(t *testing.T) {
 			}
 		}
 	}
-	found := in.dumpedWith(encoded(canary))
-	// The documented exceptions: who is not to be written to, and what a provider said
-	// about whom.
-	if want := []string{"outbox.events", "outbox.suppressions"}; !slices.Equal(found, want) {
-		t.Errorf("a dump shows content in %v, want %v", found, want)
-	}
 	if found := in.dumpedWith([]string{in.token, sealKey, providerKey, password}); found != nil {
 		t.Errorf("a dump shows secrets in %v", found)
 	}
+	wantDumped := func(when string, want ...string) {
+		t.Helper()
+		if found := in.dumpedWith(encoded(canary)); !slices.Equal(found, want) {
+			t.Errorf("%s a dump shows content in %v, want %v", when, found, want)
+		}
+	}
+	// The documented exceptions: who is not to be written to, and what a provider said
+	// about whom.
+	wantDumped("sealed", "outbox.events", "outbox.suppressions")
+	in.exec("UPDATE outbox.emails SET ended_at = ended_at - interval '31 days'")
+	in.start("worker", env...)
+	eventually(t, "all content is purged", func() bool {
+		return in.count("SELECT count(*) FROM outbox.emails WHERE content_purged_at IS NULL") == 0
+	})
+	wantDumped("purged", "outbox.suppressions")
 }
 
 const canaryHookSecret = "whsec_Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LW9mLTMyLWJ5dGU="

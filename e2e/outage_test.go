@@ -167,12 +167,12 @@ func TestLostCommitWithTheWholePool(t *testing.T) {
 	proxy := pgproxy.New(t, in.databaseURL)
 	base := in.startBehind(proxy).url("api")
 
-	// Held together, these submissions have a connection each.
+	// Held together, these submissions of different orgs have a connection each.
 	release := make(chan struct{})
 	warm := proxy.On(pgproxy.Commit, pgproxy.HoldBefore(release), pgproxy.Always())
 	var warmed []<-chan heard
 	for i := range 4 {
-		warmed = append(warmed, background("POST", base+"/emails", in.token, "", email(i)))
+		warmed = append(warmed, background("POST", base+"/emails", in.newOrg(fmt.Sprint("org-", i)), "", email(i)))
 	}
 	eventually(t, "all are held", func() bool { return warm.Count() == len(warmed) })
 	warm.Disarm()
@@ -291,7 +291,7 @@ func TestAPIConnectionSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{
 		"application_name":                    "outboxd-api",
-		"lock_timeout":                        "500ms",
+		"lock_timeout":                        "20ms", // of a transaction that several may share
 		"statement_timeout":                   "10s",
 		"idle_in_transaction_session_timeout": "2s",
 		"default_transaction_isolation":       "read committed",

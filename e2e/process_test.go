@@ -44,10 +44,16 @@ func install(t *testing.T) *installation {
 func installOn(t *testing.T, databaseURL string) *installation {
 	t.Helper()
 	in := &installation{t: t, databaseURL: databaseURL}
-	outboxctl(t, in.databaseURL, "org", "create", "acme")
-	lines := strings.Fields(outboxctl(t, in.databaseURL, "key", "create", "--org", "acme", "--scopes", "send,read,admin"))
-	in.token = lines[len(lines)-1]
+	in.token = in.newOrg("acme")
 	return in
+}
+
+// newOrg makes an org and returns a key of it that may do all.
+func (in *installation) newOrg(name string) (token string) {
+	in.t.Helper()
+	outboxctl(in.t, in.databaseURL, "org", "create", name)
+	lines := strings.Fields(outboxctl(in.t, in.databaseURL, "key", "create", "--org", name, "--scopes", "send,read,admin"))
+	return lines[len(lines)-1]
 }
 
 // process is a running program.
