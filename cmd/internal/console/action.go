@@ -58,7 +58,7 @@ var actions = []action{
 			"What made it fail before fails it again if it was not put right.",
 		},
 		Done:    "The email is queued for one more attempt.",
-		allowed: func(d *outbox.Dossier) bool { return d.Status == outbox.StatusFailed },
+		allowed: func(d *outbox.Dossier) bool { return d.Status == outbox.StatusFailed && !d.Purged },
 		do: func(ctx context.Context, c *outbox.Client, org, id uuid.UUID, who string) error {
 			return c.Retry(ctx, org, id, who)
 		},

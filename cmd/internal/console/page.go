@@ -154,6 +154,10 @@ var problems = []struct {
 		http.StatusConflict, "The email has not failed",
 		"Nothing was changed. Somebody else may have retried it: look at it again.",
 	}},
+	{outbox.ErrContentPurged, problem{
+		http.StatusConflict, "The content of this email is no longer kept",
+		"Nothing was changed. What is purged cannot be sent again: the application has to submit it anew.",
+	}},
 	{outbox.ErrNotCancelable, problem{
 		http.StatusConflict, "The email can no longer be canceled",
 		"Nothing was changed. An attempt has begun, or the email has ended: look at it again.",
