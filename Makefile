@@ -39,12 +39,13 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 	$(call step,test,$(GO_TEST) || { bash .ci/left-out; exit 1; })
 	@bash .ci/left-out
 
-# Without a C compiler there is no race detector; .ci/left-out says so. All that
-# the tests need is built with it: nothing is compiled twice. The linter vets;
-# go test would read all dependencies once more for it. Nothing is taken from the
-# test cache, which does not see another server behind DATABASE_URL.
+# Without a C compiler there is no race detector; .ci/left-out says so. The programs
+# that tests start are built without it unless OUTBOXD_TEST_RACE is set: under it they
+# take twice the processor time. The linter vets; go test would read all dependencies
+# once more for it. Nothing is taken from the test cache, which does not see another
+# server behind DATABASE_URL.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
-GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run $(RACE) ./internal/localpg/run -- \
+GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
 	go test $(RACE) -vet=off -count=1 -timeout 14m $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.
@@ -149,5 +150,5 @@ $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/cyclonedx-gomod: tools/go.m
 
 # A real SMTP server for the end-to-end test. The stamp carries the version.
 $(CACHE)/mailpit-$(MAILPIT_VERSION): | need-go
-	$(call step,build mailpit (once; a minute or two when nothing is cached),GOBIN='$(TOOLS)' go install $(RACE) github.com/axllent/mailpit@$(MAILPIT_VERSION))
+	$(call step,build mailpit (once; a minute or two when nothing is cached),GOBIN='$(TOOLS)' go install github.com/axllent/mailpit@$(MAILPIT_VERSION))
 	@rm -f '$(CACHE)'/mailpit-*; touch $@

@@ -22,8 +22,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// buildWorker builds the worker program as the arguments say, and like this one
-// with or without the race detector.
+// buildWorker builds the worker program as the arguments say.
 func buildWorker(ctx context.Context, path string, args ...string) error {
 	root, err := moduleRoot(ctx)
 	if err != nil {

@@ -22,6 +22,16 @@ func TestProvidersReportBack(t *testing.T) {
 	base := in.start("api", append(env, "OUTBOXD_ADDR="+addr)...).url("api")
 	in.start("worker", env...).ready()
 
+	// What nobody signed changes nothing.
+	for _, provider := range reporting {
+		if a := mustCall(t, "POST", base+"/hooks/"+provider, "", "", map[string]any{"event": "delivered"}); a.status != http.StatusUnauthorized {
+			t.Errorf("%s: unsigned, answer %d: %s", provider, a.status, a.body)
+		}
+	}
+	if n := in.count("SELECT count(*) FROM outbox.events"); n != 0 {
+		t.Errorf("%d events before any email", n)
+	}
+
 	want := map[string]string{"jane": "delivered", "bounce": "bounced", "complaint": "complained"}
 	ids := map[string]string{}
 	for _, provider := range reporting {
@@ -58,16 +68,5 @@ func TestProvidersReportBack(t *testing.T) {
 	}
 	if stray := in.count("SELECT count(*) FROM outbox.stray_events"); stray != 0 {
 		t.Errorf("%d events found no attempt", stray)
-	}
-
-	// What nobody signed changes nothing.
-	before := in.count("SELECT count(*) FROM outbox.events")
-	for _, provider := range reporting {
-		if a := mustCall(t, "POST", base+"/hooks/"+provider, "", "", map[string]any{"event": "delivered"}); a.status != http.StatusUnauthorized {
-			t.Errorf("%s: unsigned, answer %d: %s", provider, a.status, a.body)
-		}
-	}
-	if after := in.count("SELECT count(*) FROM outbox.events"); after != before {
-		t.Errorf("%d events, %d before", after, before)
 	}
 }

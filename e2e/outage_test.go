@@ -168,11 +168,15 @@ func TestLostCommitWithTheWholePool(t *testing.T) {
 	base := in.startBehind(proxy).url("api")
 
 	// Held together, these submissions of different orgs have a connection each.
+	var tokens []string
+	for i := range 4 {
+		tokens = append(tokens, in.newOrg(fmt.Sprint("org-", i)))
+	}
 	release := make(chan struct{})
 	warm := proxy.On(pgproxy.Commit, pgproxy.HoldBefore(release), pgproxy.Always())
 	var warmed []<-chan heard
-	for i := range 4 {
-		warmed = append(warmed, background("POST", base+"/emails", in.newOrg(fmt.Sprint("org-", i)), "", email(i)))
+	for i, token := range tokens {
+		warmed = append(warmed, background("POST", base+"/emails", token, "", email(i)))
 	}
 	eventually(t, "all are held", func() bool { return warm.Count() == len(warmed) })
 	warm.Disarm()
