@@ -47,6 +47,9 @@ type waiter[T any] struct {
 // the error is that of ctx and nothing has been written; from then on it is not
 // canceled any more.
 func (g *group[K, T]) do(ctx context.Context, key K, thing T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	w := &waiter[T]{thing: thing, done: make(chan error, 1)}
 	g.add(key, w)
 	select {
