@@ -300,7 +300,6 @@ func (d *deliverer) attempt(ctx context.Context, a *attempt) (wait time.Duration
 func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.Duration, error) {
 	sendCtx, cancel := context.WithTimeout(ctx, a.budget)
 	defer cancel()
-	send = redacted(send)
 	started := time.Now()
 	receipt, err := send(sendCtx)
 	err = a.Message.scrubError(err)
@@ -318,23 +317,6 @@ func (d *deliverer) send(ctx context.Context, a *attempt, send sendFunc) (time.D
 }
 
 type sendFunc func(context.Context) (providers.Receipt, error)
-
-// redacted takes addresses, also as URLs write them, and the queries of URLs out of
-// what a failure says: it is stored and logged.
-func redacted(send sendFunc) sendFunc {
-	return func(ctx context.Context) (providers.Receipt, error) {
-		receipt, err := send(ctx)
-		if err == nil {
-			return receipt, nil
-		}
-		e := *providers.AsError(err)
-		if e.Detail == "" && e.Err != nil {
-			e.Detail = e.Err.Error()
-		}
-		e.Detail, e.Code = redact.Text(e.Detail), redact.Text(e.Code)
-		return receipt, &e
-	}
-}
 
 // prepare does the part of the hand-over that cannot make the provider accept
 // anything. If that fails, nothing is handed over; send then returns the

@@ -2,23 +2,21 @@ package outbox
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/outboxd/outboxd/internal/redact"
 	"github.com/outboxd/outboxd/providers"
 )
 
 // maxDetail bounds, in bytes, what is kept of a text of others.
 const maxDetail = 500
 
-var addressPattern = regexp.MustCompile(`[^\s<>"'(),:;=\[\]]+@[^\s<>"'(),:;=\[\]]+`)
-
 // scrub takes addresses out of a provider's text, which tends to quote them,
 // and bounds it: job errors, logs and attempts outlive the email's content.
 func scrub(text string) string {
-	return plain(addressPattern.ReplaceAllString(text, "(address)"), maxDetail)
+	return plain(redact.Text(text), maxDetail)
 }
 
 // scrub takes out of a text also what the message says: its subject and text, the
@@ -69,7 +67,7 @@ func (m *Message) scrubError(err error) error {
 		return nil
 	}
 	e := *providers.AsError(err)
-	e.Detail = m.scrub(wordsOf(&e))
+	e.Detail, e.Code = m.scrub(wordsOf(&e)), redact.Text(e.Code)
 	return &e
 }
 
