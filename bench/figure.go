@@ -81,6 +81,7 @@ func (r Result) Verdict() Verdict {
 	return Missed
 }
 
+// String is the figure in a line, for the screen.
 func (r Result) String() string {
 	if r.absolute() {
 		return fmt.Sprintf("%s: %.4g %s, %s", r.Figure, r.Ours, r.Unit, r.Verdict())

@@ -52,6 +52,7 @@ type emailsCancelCmd struct {
 	JSON bool `help:"Print JSON."`
 }
 
+// Run withdraws an email before its first attempt.
 func (c emailsCancelCmd) Run(e environment) error {
 	return c.change(e, c.JSON, func(client *outbox.Client, org uuid.UUID) error {
 		return client.CancelBy(e.ctx, org, c.ID, who())

@@ -16,6 +16,7 @@ type orgRetentionCmd struct {
 	JSON      bool      `help:"Print JSON."`
 }
 
+// Run sets how long the content of an org's emails is kept.
 func (c orgRetentionCmd) Run(e environment) error {
 	return e.withPool(func(pool *pgxpool.Pool) error {
 		if err := outbox.SetContentRetention(e.ctx, pool, c.Name, c.Retention.duration); err != nil {

@@ -98,5 +98,8 @@ type failure struct {
 	err  error
 }
 
+// Error is the text without values.
 func (f *failure) Error() string { return f.text }
+
+// Unwrap returns the error with them.
 func (f *failure) Unwrap() error { return f.err }
