@@ -45,7 +45,9 @@ func newAttemptGroups(pool *pgxpool.Pool, metrics *Metrics) *attemptGroups {
 		return len(together) < groupAttempts &&
 			!slices.ContainsFunc(together, func(b *begun) bool { return b.email == more.email })
 	}
-	g.begins.alone = func(key struct{}, one *begun) error { return g.beginTogether(key, []*begun{one}) }
+	g.begins.alone = func(key struct{}, one *begun) error {
+		return g.beginTogether(key, nil, func() []*begun { return []*begun{one} })
+	}
 
 	g.ends.atOnce, g.ends.write = groupsAtOnce, g.endTogether
 	// Of two outcomes of one email in one statement Postgres would take either.
@@ -53,7 +55,9 @@ func newAttemptGroups(pool *pgxpool.Pool, metrics *Metrics) *attemptGroups {
 		return len(together) < groupAttempts &&
 			!slices.ContainsFunc(together, func(e *ended) bool { return e.email == more.email })
 	}
-	g.ends.alone = func(key struct{}, one *ended) error { return g.endTogether(key, []*ended{one}) }
+	g.ends.alone = func(key struct{}, one *ended) error {
+		return g.endTogether(key, nil, func() []*ended { return []*ended{one} })
+	}
 	return g
 }
 
@@ -71,7 +75,11 @@ func (g *attemptGroups) end(ctx context.Context, e ending) (bool, error) {
 	return err == nil && one.did, err
 }
 
-func (g *attemptGroups) beginTogether(_ struct{}, together []*begun) error {
+func (g *attemptGroups) beginTogether(_ struct{}, _ []*begun, stay func() []*begun) error {
+	together := stay()
+	if len(together) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	batch := make([]beginning, len(together))
@@ -89,7 +97,11 @@ func (g *attemptGroups) beginTogether(_ struct{}, together []*begun) error {
 	return nil
 }
 
-func (g *attemptGroups) endTogether(_ struct{}, together []*ended) error {
+func (g *attemptGroups) endTogether(_ struct{}, _ []*ended, stay func() []*ended) error {
+	together := stay()
+	if len(together) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	batch := make([]ending, len(together))

@@ -131,7 +131,7 @@ func (c *Client) prepare(ctx context.Context, s Submission) (*pending, error) {
 // enqueue runs the transaction, again if that is safe and may help: Postgres
 // ended it to resolve a conflict, or the connection was found dead before
 // COMMIT was sent.
-func (c *Client) enqueue(ctx context.Context, batch []*pending, options pgx.TxOptions) error {
+func (c *Client) enqueue(ctx context.Context, batch func() []*pending, options pgx.TxOptions) error {
 	var err error
 	for range enqueueTries {
 		if err = c.enqueueOnce(ctx, batch, options); !isRetryable(err) {
@@ -141,13 +141,18 @@ func (c *Client) enqueue(ctx context.Context, batch []*pending, options pgx.TxOp
 	return err
 }
 
-// enqueueOnce stores submissions of one org.
-func (c *Client) enqueueOnce(ctx context.Context, batch []*pending, options pgx.TxOptions) error {
+// enqueueOnce stores submissions of one org: those that are there once it has a
+// connection.
+func (c *Client) enqueueOnce(ctx context.Context, wanted func() []*pending, options pgx.TxOptions) error {
 	conn, err := c.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
+	batch := wanted()
+	if len(batch) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
 	tx, err := conn.BeginTx(ctx, options)

@@ -53,19 +53,19 @@ func (p *pending) size() (bytes int) {
 // same time. Its error is as that of enqueue.
 func (c *Client) enqueueGrouped(ctx context.Context, p *pending) error {
 	if c.gate.isHeld(p.scope()) {
-		return c.enqueue(ctx, []*pending{p}, c.as(p.Org).txOptions())
+		return c.enqueue(ctx, p.alone, c.as(p.Org).txOptions())
 	}
 	return c.group.do(ctx, p.Org, p)
 }
 
-func (c *Client) enqueueTogether(org uuid.UUID, together []*pending) error {
+func (c *Client) enqueueTogether(org uuid.UUID, together []*pending, stay func() []*pending) error {
 	one := len(together) == 1
 	if one && c.gate.isHeld(together[0].scope()) {
 		return ErrSubmissionInProgress
 	}
 	options := c.as(org).txOptions()
 	options.BeginQuery += "; set local lock_timeout = '" + groupPatience + "'"
-	err := c.enqueue(context.Background(), together, options)
+	err := c.enqueue(context.Background(), stay, options)
 	if one && errors.Is(err, ErrSubmissionInProgress) {
 		c.gate.hold(together[0].scope())
 	}
@@ -75,5 +75,8 @@ func (c *Client) enqueueTogether(org uuid.UUID, together []*pending) error {
 // enqueueAlone waits for a key that somebody else holds as long as the pool's
 // lock_timeout allows.
 func (c *Client) enqueueAlone(org uuid.UUID, p *pending) error {
-	return c.enqueue(context.Background(), []*pending{p}, c.as(org).txOptions())
+	return c.enqueue(context.Background(), p.alone, c.as(org).txOptions())
 }
+
+// alone is a batch of one.
+func (p *pending) alone() []*pending { return []*pending{p} }

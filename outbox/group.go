@@ -21,8 +21,10 @@ type group[K comparable, T any] struct {
 	// fits reports whether one more may join those that go together.
 	fits func(together []T, more T) bool
 	// write writes what goes together, and leaves in each thing what came of it. Its
-	// error is about all of them.
-	write func(key K, together []T) error
+	// error is about all of them. Once it has what it needs it calls stay, which
+	// returns those that are still wanted: until then, who waits may leave. None may
+	// be.
+	write func(key K, together []T, stay func() []T) error
 	// alone writes one thing that write could not, with all the time that it takes.
 	alone func(key K, one T) error
 
@@ -38,14 +40,26 @@ type groupQueue[T any] struct {
 // waiter is who waits until a thing is written.
 type waiter[T any] struct {
 	thing T
-	// claimed is set by whoever comes first: the writer, or the one who gives up.
-	claimed atomic.Bool
-	done    chan error
+	state atomic.Int32
+	done  chan error
 }
 
-// do has a thing written and waits until it is. If ctx ends before its turn has come,
-// the error is that of ctx and nothing has been written; from then on it is not
-// canceled any more.
+// What becomes of a waiter is up to whoever comes first: the writer, who writes what it
+// has, or itself, when it gives up.
+const (
+	isWaiting int32 = iota
+	isWritten
+	hasLeft
+)
+
+// stay takes one who waits to be written, and reports whether it is there.
+func (w *waiter[T]) stay() bool {
+	return w.state.CompareAndSwap(isWaiting, isWritten) || w.state.Load() == isWritten
+}
+
+// do has a thing written and waits until it is. If ctx ends before its writer has what
+// it needs, the error is that of ctx and nothing has been written; from then on it is
+// not canceled any more.
 func (g *group[K, T]) do(ctx context.Context, key K, thing T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -56,7 +70,7 @@ func (g *group[K, T]) do(ctx context.Context, key K, thing T) error {
 	case err := <-w.done:
 		return err
 	case <-ctx.Done():
-		if w.claimed.CompareAndSwap(false, true) {
+		if w.state.CompareAndSwap(isWaiting, hasLeft) {
 			return ctx.Err()
 		}
 		return <-w.done
@@ -100,7 +114,7 @@ func (g *group[K, T]) next(key K, q *groupQueue[T]) (waiters []*waiter[T]) {
 			break
 		}
 		q.waiting[0], q.waiting = nil, q.waiting[1:]
-		if w.claimed.CompareAndSwap(false, true) {
+		if w.state.Load() != hasLeft {
 			waiters, together = append(waiters, w), append(together, w.thing)
 		}
 	}
@@ -120,7 +134,14 @@ func (g *group[K, T]) writeAll(key K, waiters []*waiter[T]) {
 	for i, w := range waiters {
 		together[i] = w.thing
 	}
-	err := g.write(key, together)
+	err := g.write(key, together, func() (wanted []T) {
+		for _, w := range waiters {
+			if w.stay() {
+				wanted = append(wanted, w.thing)
+			}
+		}
+		return wanted
+	})
 	switch {
 	case !isAboutOne(err):
 		for _, w := range waiters {
@@ -130,7 +151,7 @@ func (g *group[K, T]) writeAll(key K, waiters []*waiter[T]) {
 		for i := range waiters {
 			g.writeAll(key, waiters[i:i+1])
 		}
-	default:
+	case waiters[0].stay():
 		go func() { waiters[0].done <- g.alone(key, together[0]) }()
 	}
 }
@@ -138,7 +159,8 @@ func (g *group[K, T]) writeAll(key K, waiters []*waiter[T]) {
 // isAboutOne reports whether an error may be about one of the things that went
 // together: Postgres refused it, and nothing is written.
 func isAboutOne(err error) bool {
-	if errors.Is(err, ErrOutcomeUnknown) {
+	_, unconnected := errors.AsType[*pgconn.ConnectError](err)
+	if unconnected || errors.Is(err, ErrOutcomeUnknown) {
 		return false
 	}
 	_, refused := errors.AsType[*pgconn.PgError](err)

@@ -18,7 +18,8 @@ func TestGroup(t *testing.T) {
 	g := group[string, int]{
 		atOnce: 1,
 		fits:   func(together []int, _ int) bool { return len(together) < 3 },
-		write: func(_ string, together []int) error {
+		write: func(_ string, _ []int, stay func() []int) error {
+			together := stay()
 			started <- together
 			<-proceed
 			return nil
@@ -63,7 +64,8 @@ func TestGroupWritesEachOnce(t *testing.T) {
 		return nil
 	}
 	g := group[bool, int]{atOnce: writers, fits: func(together []int, _ int) bool { return len(together) < 50 }}
-	g.write = func(_ bool, together []int) error {
+	g.write = func(_ bool, _ []int, stay func() []int) error {
+		together := stay()
 		mu.Lock()
 		defer mu.Unlock()
 		if atWork++; atWork > 2*writers { // of either key
