@@ -267,7 +267,7 @@ DECLARE
     quota constant integer := (SELECT nullif(o.max_queued, 0) FROM outbox.orgs AS o WHERE o.id = org);
 BEGIN
     IF quota IS NOT NULL AND quota <= (SELECT count(*) FROM (SELECT FROM outbox.emails AS e
-            WHERE e.org_id = org AND e.status IN ('scheduled', 'queued', 'sending') LIMIT quota) AS waiting) THEN
+            WHERE e.org_id = org AND e.phase IN ('scheduled', 'queued') LIMIT quota) AS waiting) THEN
         PERFORM outbox.enqueue_refuse('OB429', 'queue_quota_exceeded',
             format('%s emails of this org are waiting, and no more may.', quota),
             'Run the transaction again later, with the same key; or outboxctl org limit raises the quota.');
@@ -717,7 +717,7 @@ CREATE OR REPLACE FUNCTION outbox.enqueue_lane(org uuid, waiting text, rank smal
 AS $function$
     SELECT CASE WHEN count(*) FILTER (WHERE newest.priority = rank) < 50 THEN rank ELSE 4::smallint END
     FROM (SELECT e.priority FROM outbox.emails AS e
-        WHERE e.org_id = org AND e.status = waiting ORDER BY e.id DESC LIMIT 200) AS newest
+        WHERE e.org_id = org AND e.phase = waiting ORDER BY e.id DESC LIMIT 200) AS newest
 $function$
 
 
@@ -1221,7 +1221,7 @@ CASE
 END)
     attachments_pkey PRIMARY KEY (email_id, "position")
 
-TABLE attempts WITH (fillfactor=80)
+TABLE attempts WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
     FORCE ROW LEVEL SECURITY
     POLICY wall USING 
 CASE
@@ -1308,7 +1308,7 @@ END
     email_terms_pkey PRIMARY KEY (email_id, term)
     CREATE INDEX email_terms_term ON outbox.email_terms USING btree (term, email_id)
 
-TABLE emails WITH (fillfactor=80)
+TABLE emails WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
     FORCE ROW LEVEL SECURITY
     POLICY wall USING 
 CASE
@@ -1333,6 +1333,11 @@ END
     reported smallint NOT NULL DEFAULT 1
     released_at timestamp with time zone
     content_purged_at timestamp with time zone
+    phase text NOT NULL DEFAULT 
+CASE
+    WHEN (status = 'sending'::text) THEN 'queued'::text
+    ELSE status
+END
     emails_on_unknown_check CHECK ((on_unknown = ANY (ARRAY['retry'::text, 'hold'::text, 'drop'::text])))
     emails_pkey PRIMARY KEY (id)
     emails_priority_check CHECK (((priority >= 1) AND (priority <= 3)))
@@ -1340,7 +1345,7 @@ END
     emails_status_check CHECK ((status = ANY (ARRAY['scheduled'::text, 'queued'::text, 'sending'::text, 'unknown'::text, 'sent'::text, 'delivered'::text, 'bounced'::text, 'complained'::text, 'failed'::text, 'canceled'::text, 'expired'::text, 'suppressed'::text])))
     CREATE INDEX emails_open ON outbox.emails USING btree (id) WHERE (ended_at IS NULL)
     CREATE INDEX emails_org_id_id ON outbox.emails USING btree (org_id, id)
-    CREATE INDEX emails_org_id_status_id ON outbox.emails USING btree (org_id, status, id)
+    CREATE INDEX emails_org_id_phase_id ON outbox.emails USING btree (org_id, phase, id)
 
 TABLE events
     FORCE ROW LEVEL SECURITY
@@ -1371,7 +1376,7 @@ CASE
     ELSE ''::text
 END)) WHERE ((provider IS NOT NULL) AND (NOT purged))
 
-TABLE idempotency_keys
+TABLE idempotency_keys WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
     FORCE ROW LEVEL SECURITY
     POLICY wall USING 
 CASE
@@ -1450,7 +1455,7 @@ TABLE providers WITH (fillfactor=50)
     providers_pkey PRIMARY KEY (name)
     providers_reason_check CHECK ((reason = ANY (ARRAY['rate_limited'::text, 'unavailable'::text, 'misconfigured'::text])))
 
-TABLE river_job
+TABLE river_job WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
     id bigint NOT NULL DEFAULT nextval('outbox.river_job_id_seq'::regclass)
     state outbox.river_job_state NOT NULL DEFAULT 'available'::outbox.river_job_state
     attempt smallint NOT NULL DEFAULT 0
@@ -1475,11 +1480,9 @@ TABLE river_job
     priority_in_range CHECK (((priority >= 1) AND (priority <= 4)))
     queue_length CHECK (((char_length(queue) > 0) AND (char_length(queue) < 128)))
     river_job_pkey PRIMARY KEY (id)
-    CREATE INDEX river_job_args_index ON outbox.river_job USING gin (args)
     CREATE INDEX river_job_email_id ON outbox.river_job USING btree (((args ->> 'email_id'::text))) WHERE (kind = 'deliver_email'::text)
     CREATE INDEX river_job_kind ON outbox.river_job USING btree (kind)
     CREATE INDEX river_job_message_id ON outbox.river_job USING btree (((args ->> 'message_id'::text))) WHERE (kind = 'deliver_webhook'::text)
-    CREATE INDEX river_job_metadata_index ON outbox.river_job USING gin (metadata)
     CREATE INDEX river_job_prioritized_fetching_index ON outbox.river_job USING btree (state, queue, priority, scheduled_at, id)
     CREATE INDEX river_job_state_and_finalized_at_index ON outbox.river_job USING btree (state, finalized_at) WHERE (finalized_at IS NOT NULL)
     CREATE UNIQUE INDEX river_job_unique_idx ON outbox.river_job USING btree (unique_key) WHERE ((unique_key IS NOT NULL) AND (unique_states IS NOT NULL) AND outbox.river_job_state_in_bitmask(unique_states, state))

@@ -75,7 +75,7 @@ FROM input i JOIN begun b ON b.id = i.email_id
 RETURNING email_id, possible_duplicate`
 
 // begin records attempts and returns which of the emails were begun, and how
-// many of them may arrive twice by it. It is one statement and so one transaction.
+// many of them may arrive twice by it. It is one round trip and one transaction.
 func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (begun map[uuid.UUID]bool, duplicates int, err error) {
 	n := len(batch)
 	emails, numbers, providers, keys := make([]uuid.UUID, n), make([]int16, n), make([]string, n), make([]uuid.UUID, n)
@@ -91,22 +91,24 @@ func begin(ctx context.Context, pool *pgxpool.Pool, batch []beginning) (begun ma
 		traces[i] = nullable(b.traceID)
 		suppressed.add(b.email, b.announced)
 	}
-	rows, err := pool.Query(ctx, sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes,
-		recipients, inClear, suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed, traces)
-	if err != nil {
-		return nil, 0, fmt.Errorf("begin attempt: %w", err)
-	}
 	begun = make(map[uuid.UUID]bool, n)
-	var id uuid.UUID
-	var duplicate bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &duplicate}, func() error {
-		begun[id] = true
-		if duplicate {
-			duplicates++
-		}
-		return nil
+	var statements pgx.Batch
+	statements.Queue(sqlStablePlans)
+	statements.Queue(sqlBegin, emails, numbers, providers, keys, workers, dates, budgets, hashes, recipients, inClear,
+		suppressed.ids, suppressed.emails, suppressed.recipients, suppressed.reasons, keyIDs, sealed, traces,
+	).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var duplicate bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &duplicate}, func() error {
+			begun[id] = true
+			if duplicate {
+				duplicates++
+			}
+			return nil
+		})
+		return err
 	})
-	if err != nil {
+	if err := pool.SendBatch(ctx, &statements).Close(); err != nil {
 		return nil, 0, fmt.Errorf("begin attempt: %w", err)
 	}
 	return begun, duplicates, nil
@@ -195,24 +197,28 @@ func finish(ctx context.Context, pool *pgxpool.Pool, batch []ending) (map[uuid.U
 		reasons[i], reasonDetails[i], next[i] = nullable(e.reason), nullable(e.reasonDetail), nullable(e.nextAttempt)
 		workers[i] = e.worker
 	}
-	rows, err := pool.Query(ctx, sqlFinish, emails, numbers, keys, stages, evidence, codes, names,
-		details, messageIDs, statuses, reasons, reasonDetails, next, workers)
-	if err != nil {
+	var finished map[uuid.UUID]bool
+	var statements pgx.Batch
+	statements.Queue(sqlStablePlans)
+	statements.Queue(sqlFinish, emails, numbers, keys, stages, evidence, codes, names,
+		details, messageIDs, statuses, reasons, reasonDetails, next, workers,
+	).Query(func(rows pgx.Rows) (err error) {
+		finished, err = collectIDs(rows)
+		return err
+	})
+	if err := pool.SendBatch(ctx, &statements).Close(); err != nil {
 		return nil, fmt.Errorf("finish attempt: %w", err)
 	}
-	return collectIDs(rows, "finish attempt")
+	return finished, nil
 }
 
-func collectIDs(rows pgx.Rows, doing string) (map[uuid.UUID]bool, error) {
+func collectIDs(rows pgx.Rows) (map[uuid.UUID]bool, error) {
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
-	}
 	set := make(map[uuid.UUID]bool, len(ids))
 	for _, id := range ids {
 		set[id] = true
 	}
-	return set, nil
+	return set, err
 }
 
 // sqlEnd ends emails that no attempt is to be made for, unless one has begun

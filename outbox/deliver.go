@@ -49,8 +49,8 @@ type deliverer struct {
 	worker string
 	// underWay is what this process is sending.
 	underWay *keySet
-	// attempts has concurrent attempts share transactions.
-	attempts *attemptGroups
+	// groups have concurrent deliveries share statements.
+	groups *deliveryGroups
 	// flow says which provider may be used when.
 	flow *flow
 	// webhooks tells the orgs' endpoints.
@@ -63,7 +63,7 @@ type deliverer struct {
 
 func newDeliverer(pool *pgxpool.Pool, cfg WorkerConfig) *deliverer {
 	return &deliverer{
-		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), attempts: newAttemptGroups(pool, cfg.Metrics),
+		pool: pool, cfg: cfg, log: cfg.Logger, underWay: new(keySet), groups: newDeliveryGroups(pool, cfg.Metrics),
 		flow: newFlow(pool, cfg), webhooks: newWebhookDeliverer(pool, cfg),
 		contents: newContentPurge(pool, cfg.ContentRetention),
 	}
@@ -161,7 +161,7 @@ func snooze(wait time.Duration, err error) error {
 // returns how long to wait before the email needs another look; zero: none.
 func (d *deliverer) deliver(ctx context.Context, id uuid.UUID, lane int) (time.Duration, error) {
 	fault.Point("B1", id)
-	e, err := load(ctx, d.pool, d.cfg.Keys, id)
+	e, err := d.groups.load(ctx, d.cfg.Keys, id)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
@@ -354,7 +354,7 @@ func definite(err error) error {
 // begin commits the attempt. If the reply is lost it finds out whether the
 // attempt was recorded, since an attempt that stays open is a doubt.
 func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
-	begun, err := d.attempts.begin(ctx, b)
+	begun, err := d.groups.begin(ctx, b)
 	if err == nil {
 		return begun, nil
 	}
@@ -372,7 +372,7 @@ func (d *deliverer) begin(ctx context.Context, b beginning) (bool, error) {
 // that it knows into a doubt.
 func (d *deliverer) finish(ctx context.Context, e ending) error {
 	return d.persist(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		recorded, err := d.attempts.end(ctx, e)
+		recorded, err := d.groups.end(ctx, e)
 		if recorded {
 			d.cfg.Metrics.finished(e)
 		}

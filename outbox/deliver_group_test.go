@@ -1,7 +1,10 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"strings"
 	"sync"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 
 	"github.com/outboxd/outboxd/internal/pgproxy"
 	"github.com/outboxd/outboxd/outbox"
+	"github.com/outboxd/outboxd/providers/providertest"
 )
 
 // Attempts that are under way at the same time begin together and end together, each
@@ -79,5 +83,69 @@ func TestOneEmailTwiceInAGroup(t *testing.T) {
 		if e := d.get(id); e.Status != outbox.StatusSent || len(e.Attempts) != 1 {
 			t.Errorf("%s after %d attempts", e.Status, len(e.Attempts))
 		}
+	}
+}
+
+// What is large is loaded by itself, in clear and sealed, and arrives whole.
+func TestLargeEmailArrivesWhole(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][]string{"in clear": nil, "sealed": {"k1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDelivering(t)
+			d.useKeys(keys...)
+			long := strings.Repeat("long ", 40_000)
+			changes := []func(*outbox.Message){
+				func(m *outbox.Message) { m.Text = "short and whole" },
+				func(m *outbox.Message) { m.Text = long + "text and whole" },
+				func(m *outbox.Message) { m.HTML = long + "html and whole" },
+				func(m *outbox.Message) {
+					m.Text, m.Attachments = long+"file and whole", []outbox.Attachment{{Filename: "a.txt", Content: []byte("attached")}}
+				},
+			}
+			var all sync.WaitGroup
+			for _, change := range changes {
+				id := d.enqueue(change)
+				all.Go(func() { d.deliver(id) })
+			}
+			all.Wait()
+			var bodies []byte
+			for _, a := range d.provider.Accepted() {
+				bodies = append(bodies, a.Body...)
+			}
+			for _, want := range []string{
+				"short and whole", long + "text and whole", long + "html and whole", long + "file and whole",
+				base64.StdEncoding.EncodeToString([]byte("attached")),
+			} {
+				if n := bytes.Count(bodies, []byte(want)); n != 1 {
+					t.Errorf("%q arrived %d times", want[max(0, len(want)-20):], n)
+				}
+			}
+		})
+	}
+}
+
+// The beginning of an attempt writes to no index, whatever it changes.
+func TestBeginningWritesToNoIndex(t *testing.T) {
+	t.Parallel()
+	d := newDelivering(t)
+	d.provider.Respond(func(providertest.Seen) providertest.Reaction { return providertest.Reply(429, "") })
+	const attempts = 3
+	id := d.enqueue()
+	for range attempts {
+		d.exec("UPDATE outbox.emails SET next_attempt_at = NULL")
+		d.probeNow()
+		d.deliver(id)
+	}
+	if n := len(d.get(id).Attempts); n != attempts {
+		t.Fatalf("%d attempts", n)
+	}
+	// Each was begun, was deferred, and was made due.
+	const updates = 3 * attempts
+	eventually(t, func() bool { // the statistics come a moment later
+		return d.count("SELECT n_tup_upd FROM pg_stat_user_tables WHERE relid = 'outbox.emails'::regclass") == updates
+	})
+	if n := d.count("SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'outbox.emails'::regclass"); n != updates {
+		t.Errorf("%d of %d updates left the indexes alone", n, updates)
 	}
 }

@@ -145,6 +145,15 @@ func (s Status) Ended() bool {
 	return true
 }
 
+// phase is the status as the column phase has it, which is what emails are looked up by:
+// each attempt changes the status, and an index that had it would change with it.
+func (s Status) phase() Status {
+	if s == StatusSending {
+		return StatusQueued
+	}
+	return s
+}
+
 // Email is a stored email with its attempts.
 type Email struct {
 	ID                uuid.UUID

@@ -183,7 +183,7 @@ func TenantStatements(n names) map[string]Statement {
 // HotStatements are the statements of workers and hooks that run for every email, and
 // those that look for emails in need of help.
 var HotStatements = map[string]string{
-	"loadEmail": sqlLoadEmail, "loadOpenAttempt": sqlLoadOpenAttempt, "loadAttachments": sqlLoadAttachments,
+	"loadEmails": sqlLoadEmails, "loadOpenAttempts": sqlLoadOpenAttempts, "loadBody": sqlLoadBody, "loadAttachments": sqlLoadAttachments,
 	"begin": sqlBegin, "isBegun": sqlIsBegun, "finish": sqlFinish, "end": sqlEnd, "orphans": sqlOrphans,
 	"takeOver": sqlTakeOver, "markDoubt": sqlMarkDoubt, "giveUpOn": sqlGiveUpOn, "settle": sqlSettle,
 	"matchEvents": sqlMatchEvents, "settleByEvents": sqlSettleByEvents, "recipientsOf": sqlRecipientsOf,
@@ -238,7 +238,7 @@ func WaitingInGroup(c *Client, org uuid.UUID) int {
 
 // Beginning returns how many attempts wait to begin.
 func (d *Deliverer) Beginning() int {
-	g := &d.attempts.begins
+	g := d.groups.begins
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if q := g.queues[struct{}{}]; q != nil {

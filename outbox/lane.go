@@ -30,7 +30,7 @@ const (
 const sqlCountWaiting = `
 SELECT count(*) FROM (
     SELECT e.priority FROM outbox.emails e
-    WHERE e.org_id = $1 AND e.status = $2 ORDER BY e.id DESC LIMIT 200) newest
+    WHERE e.org_id = $1 AND e.phase = $2 ORDER BY e.id DESC LIMIT 200) newest
 WHERE newest.priority = $3`
 
 // laneClass are emails that share a lane's places.
@@ -80,7 +80,7 @@ func (l *lanes) count(ctx context.Context, tx pgx.Tx, class laneClass) (int, err
 		return n, nil
 	}
 	var n int
-	if err := tx.QueryRow(ctx, sqlCountWaiting, class.org, string(class.status), class.priority).Scan(&n); err != nil {
+	if err := tx.QueryRow(ctx, sqlCountWaiting, class.org, string(class.status.phase()), class.priority).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count waiting emails: %w", err)
 	}
 	l.set(class, waiting{n + 1, time.Now()})

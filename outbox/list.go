@@ -125,6 +125,7 @@ func (q Query) statement(keys *KeyRing) (sql string, args []any) {
 		where("e.id < $%d", firstID(q.CreatedBefore))
 	}
 	if q.Status != "" {
+		where("e.phase = $%d", string(q.Status.phase()))
 		where("e.status = $%d", string(q.Status))
 	}
 	if q.Key != "" {

@@ -50,6 +50,7 @@ type delivery struct {
 
 // openAttempt is an attempt whose outcome is not recorded.
 type openAttempt struct {
+	Email       uuid.UUID
 	Number      int16
 	Provider    string
 	Key         uuid.UUID
@@ -61,9 +62,15 @@ type openAttempt struct {
 	Reported    bool // the provider has told of it, so it has the message
 }
 
-const sqlLoadEmail = `
-SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), c.sealed_body, e.attempts, now(),
-    coalesce(o.on_unknown, ''), c.recipients,
+// sharedBody is how many bytes of text travel with other emails. What is longer is
+// loaded by itself: nobody waits for it, and a time-out is about it alone.
+const sharedBody = "100000"
+
+const sqlLoadEmails = `
+SELECT ` + emailColumnsSQL + `, CASE WHEN r.is_large THEN '' ELSE coalesce(c.html, '') END,
+    CASE WHEN r.is_large THEN '' ELSE coalesce(c.text, '') END, CASE WHEN NOT r.is_large THEN c.sealed_body END,
+    r.is_large OR EXISTS (SELECT FROM outbox.attachments a WHERE a.email_id = e.id),
+    e.attempts, now(), coalesce(o.on_unknown, ''), c.recipients,
     (SELECT jsonb_object_agg(s.address, s.reason) FROM outbox.suppressions s
         WHERE s.org_id = e.org_id AND s.address = ANY (c.recipients)),
     CASE WHEN c.list_unsubscribe THEN (
@@ -71,58 +78,82 @@ SELECT ` + emailColumnsSQL + `, coalesce(c.html, ''), coalesce(c.text, ''), c.se
         WHERE s.used_from <= coalesce((` + openSinceSQL + `), now()) ORDER BY s.used_from DESC, s.id DESC LIMIT 1) END,
     CASE WHEN ` + heldSQL + ` THEN '` + reasonRestored + `' WHEN o.paused_at IS NOT NULL THEN '` + reasonOrgPaused + `' ELSE '' END,
     greatest(e.released_at, o.resumed_at), coalesce(o.deleted_at IS NOT NULL, false)
-FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id LEFT JOIN outbox.orgs o ON o.id = e.org_id
-WHERE e.id = $1`
+FROM outbox.emails e LEFT JOIN outbox.email_contents c ON c.email_id = e.id LEFT JOIN outbox.orgs o ON o.id = e.org_id,
+    LATERAL (SELECT coalesce(octet_length(c.html), 0) + coalesce(octet_length(c.text), 0)
+        + coalesce(octet_length(c.sealed_body), 0) > ` + sharedBody + `) AS r (is_large)
+WHERE e.id = ANY ($1::uuid[])`
 
 // openSinceSQL is when the open attempt began. It is replayed with the secret of
 // that time.
 const openSinceSQL = `SELECT a.began_at FROM outbox.attempts a WHERE a.email_id = e.id AND a.stage = 'sending'`
 
-const sqlLoadOpenAttempt = `
-SELECT a.number, a.provider, a.provider_key, a.worker, a.began_at, a.deadline, a.in_doubt_at, a.payload_sha256,
+const sqlLoadOpenAttempts = `
+SELECT a.email_id, a.number, a.provider, a.provider_key, a.worker, a.began_at, a.deadline, a.in_doubt_at, a.payload_sha256,
     EXISTS (SELECT FROM outbox.events v WHERE v.email_id = a.email_id AND v.attempt = a.number AND v.provider = a.provider)
-FROM outbox.attempts a WHERE a.email_id = $1 AND a.stage = 'sending'`
+FROM outbox.attempts a WHERE a.email_id = ANY ($1::uuid[]) AND a.stage = 'sending'`
+
+const sqlLoadBody = `SELECT coalesce(html, ''), coalesce(text, ''), sealed_body FROM outbox.email_contents WHERE email_id = $1`
 
 const sqlLoadAttachments = `
 SELECT ` + attachmentColumnsSQL + ` FROM outbox.attachments a WHERE a.email_id = $1 ORDER BY a.position`
 
-// load reads an email with its whole content in one round trip, and in one more if
-// that is sealed. It returns [ErrNotFound] for one that does not exist.
-func load(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing, id uuid.UUID) (*delivery, error) {
+// loaded is an email as it is stored.
+type loaded struct {
+	delivery
+	sealed      sealedEmail
+	attachments []storedAttachment
+	// isPart says that there are attachments or a long text, and they are not here.
+	isPart bool
+}
+
+// load reads emails in one round trip, without what is large. Those that do not exist
+// are not in the answer.
+func load(ctx context.Context, pool *pgxpool.Pool, ids []uuid.UUID) (map[uuid.UUID]*loaded, error) {
+	found := make(map[uuid.UUID]*loaded, len(ids))
 	var batch pgx.Batch
-	d := new(delivery)
-	m := &d.Message
-	var sealed sealedEmail
-	var body []byte
-	var attachments []storedAttachment
-	batch.Queue(sqlLoadEmail, id).QueryRow(func(row pgx.Row) (err error) {
-		var started *time.Time
-		sealed, err = scanEmail(row, &d.Email, &m.HTML, &m.Text, &body, &d.attempts, &d.now, &d.orgPolicy, &d.recipients,
-			&d.suppressed, (*[]byte)(&d.secret), &d.held, &started, &d.orphaned)
-		sealed.body, d.startedAt = body, timeOf(started)
-		return err
-	})
-	batch.Queue(sqlLoadOpenAttempt, id).Query(func(rows pgx.Rows) error {
-		open, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[openAttempt])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
+	batch.Queue(sqlStablePlans)
+	batch.Queue(sqlLoadEmails, ids).Query(func(rows pgx.Rows) error {
+		emails, err := pgx.CollectRows(rows, scanLoaded)
+		for _, l := range emails {
+			found[l.ID] = l
 		}
-		d.open = open
 		return err
 	})
-	batch.Queue(sqlLoadAttachments, id).Query(func(rows pgx.Rows) error {
-		var err error
-		attachments, err = pgx.CollectRows(rows, scanAttachment)
+	batch.Queue(sqlLoadOpenAttempts, ids).Query(func(rows pgx.Rows) error {
+		open, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[openAttempt])
+		for _, a := range open {
+			if l := found[a.Email]; l != nil {
+				l.open = a
+			}
+		}
 		return err
 	})
-	err := pool.SendBatch(ctx, &batch).Close()
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrNotFound
+	if err := pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, fmt.Errorf("load emails: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("load email: %w", err)
+	return found, nil
+}
+
+func scanLoaded(row pgx.CollectableRow) (*loaded, error) {
+	l := new(loaded)
+	m := &l.Message
+	var body []byte
+	var started *time.Time
+	sealed, err := scanEmail(row, &l.Email, &m.HTML, &m.Text, &body, &l.isPart, &l.attempts, &l.now, &l.orgPolicy, &l.recipients,
+		&l.suppressed, (*[]byte)(&l.secret), &l.held, &started, &l.orphaned)
+	l.startedAt = timeOf(started)
+	l.sealed, l.sealed.body = sealed, body
+	return l, err
+}
+
+// complete loads what is large and opens what is sealed, with a round trip for each
+// that there is.
+func (l *loaded) complete(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing) (*delivery, error) {
+	d := &l.delivery
+	err := l.loadRest(ctx, pool)
+	if err == nil {
+		err = d.unseal(keys, &l.sealed, l.attachments)
 	}
-	err = d.unseal(keys, &sealed, attachments)
 	if err == nil && d.keyID != "" {
 		err = pool.QueryRow(ctx, sqlLoadSuppressed, d.Org, d.recipients).Scan(&d.suppressed)
 	}
@@ -133,6 +164,25 @@ func load(ctx context.Context, pool *pgxpool.Pool, keys *KeyRing, id uuid.UUID) 
 		return nil, fmt.Errorf("load email: %w", err)
 	}
 	return d, nil
+}
+
+func (l *loaded) loadRest(ctx context.Context, pool *pgxpool.Pool) error {
+	if !l.isPart {
+		return nil
+	}
+	var batch pgx.Batch
+	batch.Queue(sqlLoadBody, l.ID).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&l.Message.HTML, &l.Message.Text, &l.sealed.body)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // purged meanwhile: nothing will be sent
+		}
+		return err
+	})
+	batch.Queue(sqlLoadAttachments, l.ID).Query(func(rows pgx.Rows) (err error) {
+		l.attachments, err = pgx.CollectRows(rows, scanAttachment)
+		return err
+	})
+	return pool.SendBatch(ctx, &batch).Close()
 }
 
 // sqlLoadSuppressed is for a sealed email, whose recipients Postgres cannot read.

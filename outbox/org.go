@@ -103,13 +103,13 @@ UPDATE outbox.orgs SET paused_at = NULL, paused_reason = NULL,
 WHERE name = $1 AND deleted_at IS NULL
 RETURNING id`
 
-	// sqlWakePaused goes by emails_org_id_status_id. Nothing is added to what it
+	// sqlWakePaused goes by emails_org_id_phase_id. Nothing is added to what it
 	// finds: workers hold an email under a lock on the org's row, and the org is
 	// not paused any more.
 	sqlWakePaused = `
 WITH chosen AS (
     SELECT e.id FROM outbox.emails e
-    WHERE e.id > $1 AND e.org_id = $2 AND e.status = $3 AND e.reason = '` + reasonOrgPaused + `'
+    WHERE e.id > $1 AND e.org_id = $2 AND e.phase = $3 AND e.reason = '` + reasonOrgPaused + `'
     ORDER BY e.id LIMIT $4 FOR UPDATE
 )
 UPDATE outbox.emails e

@@ -53,7 +53,7 @@ const (
 	// sqlEndOfOrg ends emails of a status, except those that a worker may be sending.
 	sqlEndOfOrg = `
 WITH chosen AS (
-    SELECT e.id FROM outbox.emails e WHERE e.org_id = $1 AND e.status = $2 ORDER BY e.id LIMIT $3 FOR UPDATE
+    SELECT e.id FROM outbox.emails e WHERE e.org_id = $1 AND e.phase = $2 AND e.status = $2 ORDER BY e.id LIMIT $3 FOR UPDATE
 )` + endChosenSQL + `'` + reasonOrgDeleted + `' END` + fromJudgedSQL
 
 	// sqlEndWithOrg ends one that nobody is sending.

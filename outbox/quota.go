@@ -65,13 +65,13 @@ func (q *quotas) check(ctx context.Context, tx pgx.Tx, org uuid.UUID, byDefault 
 	return nil
 }
 
-// sqlReadBacklog counts along emails_org_id_status_id, and not at all without a
+// sqlReadBacklog counts along emails_org_id_phase_id, and not at all without a
 // quota.
 const sqlReadBacklog = `
 SELECT o.paused, o.quota, CASE WHEN o.quota = 0 THEN 0 ELSE (
     SELECT count(*) FROM (
         SELECT FROM outbox.emails e
-        WHERE e.org_id = $1 AND e.status IN ('scheduled', 'queued', 'sending') LIMIT o.quota) waiting) END
+        WHERE e.org_id = $1 AND e.phase IN ('scheduled', 'queued') LIMIT o.quota) waiting) END
 FROM (
     SELECT coalesce(max(max_queued), $2::integer) AS quota, coalesce(bool_or(paused_at IS NOT NULL), false) AS paused
     FROM outbox.orgs WHERE id = $1) o`

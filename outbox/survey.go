@@ -96,6 +96,7 @@ func (f Filter) statement() (sql string, args []any) {
 		where("o.id = $%d", f.Org)
 	}
 	if f.Status != "" {
+		where("e.phase = $%d", string(f.Status.phase()))
 		where("e.status = $%d", string(f.Status))
 	}
 	if !f.Since.IsZero() {

@@ -31,6 +31,11 @@ const (
 	DefaultContentRetention = 30 * 24 * time.Hour
 )
 
+// completedJobsKept is how long River UI shows jobs that are done. The emails and their
+// attempts say all that they do, and River's day of them would be a quarter of what an
+// email takes in the database.
+const completedJobsKept = time.Hour
+
 // KeepContent is a retention that does not end, as is any other that is negative.
 const KeepContent = -time.Second
 
@@ -187,7 +192,7 @@ func (w *Worker) begin(ctx context.Context, patient bool) (*shift, error) {
 }
 
 func (w *Worker) tryBegin(ctx context.Context) (*shift, error) {
-	cfg := &river.Config{Logger: w.log}
+	cfg := &river.Config{Logger: w.log, CompletedJobRetentionPeriod: completedJobsKept}
 	membership, err := w.join(ctx, cfg)
 	if err != nil {
 		return nil, err
