@@ -80,7 +80,11 @@ crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (a
 bench: need-go ## speed against baselines in the same run, into docs/benchmarks.md (about 10 minutes, on a quiet machine)
 	@go run ./bench $(ARGS)
 bench-quick: need-go ## the same in two minutes, to the screen: a look, not a figure to publish
-	@go run ./bench -quick -report - $(ARGS)
+	@go run ./bench -quick -report - -json "" $(ARGS)
+
+.PHONY: soak
+soak: need-go ## half an hour of load, a worker killed every 30 s, Postgres restarted every 5 minutes (ARGS='-samples FILE')
+	@go run ./bench -soak 30m $(ARGS)
 
 # The test's own output is the tool's input; what failed is in the tool's last lines.
 .PHONY: providers

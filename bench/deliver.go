@@ -15,8 +15,14 @@ import (
 
 // deliveryRate: a full queue, a provider that answers at once.
 func deliveryRate(ctx context.Context, b *lab) ([]Result, error) {
-	run := func(start func(*database, context.Context) (*program, error)) func() (float64, error) {
-		return func() (float64, error) { return b.drain(ctx, start) }
+	run := func(start startFunc) func() (float64, error) {
+		return func() (float64, error) {
+			db, err := b.newDatabase(ctx)
+			if err != nil {
+				return 0, err
+			}
+			return db.fillAndDrain(ctx, start)
+		}
 	}
 	before, ours, after, err := between(run((*database).startNaive), run((*database).startWorker))
 	if err != nil {
@@ -31,43 +37,35 @@ func deliveryRate(ctx context.Context, b *lab) ([]Result, error) {
 	}}, nil
 }
 
-// drain fills a queue, starts a worker and returns how fast the emails arrive.
-func (b *lab) drain(ctx context.Context, start func(*database, context.Context) (*program, error)) (float64, error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
+// startFunc starts a worker.
+type startFunc func(*database, context.Context) (*program, error)
+
+func (d *database) fillAndDrain(ctx context.Context, start startFunc) (perSecond float64, err error) {
+	if err := d.fill(ctx, d.lab.deliveries); err != nil {
 		return 0, err
 	}
-	empty, err := db.size(ctx)
-	if err != nil {
+	if err := d.settle(ctx); err != nil {
 		return 0, err
 	}
-	if err := db.fill(ctx, b.deliveries); err != nil {
-		return 0, err
-	}
-	complete := b.provider.expect(b.deliveries)
-	worker, err := start(db, ctx)
-	if err != nil {
-		return 0, err
-	}
-	select {
-	case <-complete:
-	case <-time.After(10 * time.Minute):
-		return 0, errors.Join(errors.New("the queue was not empty after 10 minutes"), worker.stop())
-	}
-	if err := worker.stop(); err != nil {
-		return 0, err
-	}
-	full, err := db.size(ctx)
-	if worker.name == "worker" {
-		b.bytesPerEmail = float64(full-empty) / float64(b.deliveries)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return b.provider.perSecond()
+	return d.drain(ctx, start)
 }
 
-// fill submits emails through the library, many in a submission.
+// drain starts a worker and returns how fast the emails arrive that wait.
+func (d *database) drain(ctx context.Context, start startFunc) (perSecond float64, err error) {
+	complete := d.lab.provider.expect(d.lab.deliveries)
+	worker, err := start(d, ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = within(5*time.Minute, complete, "the queue was not empty after 5 minutes")
+	if err := errors.Join(err, worker.stop()); err != nil {
+		return 0, err
+	}
+	return d.lab.provider.perSecond()
+}
+
+// fill submits emails through the library, each with a key of its own, many in a
+// transaction.
 func (d *database) fill(ctx context.Context, emails int) error {
 	pool, err := pgxpool.New(ctx, d.url)
 	if err != nil {
@@ -79,30 +77,23 @@ func (d *database) fill(ctx context.Context, emails int) error {
 		return err
 	}
 	org := uuid.New()
-	for from := 0; from < emails; from += outbox.MaxBatch {
-		s := outbox.Submission{Org: org, Batch: true, IdempotencyKey: fmt.Sprint("fill-", from)}
-		for i := from; i < min(from+outbox.MaxBatch, emails); i++ {
-			s.Messages = append(s.Messages, outbox.Message{
-				From: "Shop <shop@example.com>", To: []string{"jane@example.org"}, Subject: fmt.Sprintf("Mail %d.", i), Text: body,
-			})
+	for filled := 0; filled < emails; {
+		var some []outbox.Submission
+		for ; filled < emails && len(some) < outbox.MaxBatch; filled++ {
+			d.filled++
+			some = append(some, outbox.Submission{Org: org, IdempotencyKey: fmt.Sprint("fill-", d.filled), Messages: []outbox.Message{{
+				From: "Shop <shop@example.com>", To: []string{"jane@example.org"}, Subject: fmt.Sprintf("Mail %d.", d.filled), Text: body,
+			}}})
 		}
-		if _, err := client.Enqueue(ctx, s); err != nil {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := client.EnqueueManyTx(ctx, tx, some)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	_, err = pool.Exec(ctx, "ANALYZE")
-	return err
-}
-
-// size is that of the database, in bytes.
-func (d *database) size(ctx context.Context) (bytes int64, err error) {
-	conn, err := pgx.Connect(ctx, d.url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&bytes)
-	return bytes, err
+	return nil
 }
 
 // receiptRate is how many are submitted to an idle system.
@@ -193,16 +184,4 @@ func (b *lab) receiptsOf(ctx context.Context, submit func(context.Context, int64
 		}
 	}
 	return latencies{percentile(took, 50), percentile(took, 99)}, nil
-}
-
-// size is what a delivered email leaves, and what the programs have used at those loads.
-func size(_ context.Context, b *lab) ([]Result, error) {
-	return []Result{
-		{
-			Figure: "bytes in the database per delivered email of 1 kB", Unit: "bytes", Ours: b.bytesPerEmail,
-			Must: float64(len(body)) + 2000, Aim: float64(len(body)) + 1000, LessIsBetter: true,
-		},
-		{Figure: "memory of the API", Unit: "MB", Ours: b.memory["api"], Must: 150, Aim: 80, LessIsBetter: true},
-		{Figure: "memory of the worker", Unit: "MB", Ours: b.memory["worker"], Must: 150, Aim: 80, LessIsBetter: true},
-	}, nil
 }

@@ -18,7 +18,9 @@ var figures = []figure{
 	{"latency of submissions", submissionLatency},
 	{"deliveries per second", deliveryRate},
 	{"submission to receipt", receiptLatency},
-	{"size", size},
+	{"recovery", recovery},
+	{"a large database", storedRates},
+	{"size", sizes},
 }
 
 // Verdict is what a figure comes to.

@@ -38,11 +38,9 @@ type lab struct {
 	perSecond, pgbenchPerSecond float64
 	// memory is the most that a program has had resident, in MB.
 	memory map[string]float64
-	// bytesPerEmail is what a delivered email takes in the database.
-	bytesPerEmail float64
 }
 
-func newLab(ctx context.Context, s scale, progress io.Writer) (b *lab, err error) {
+func newLab(ctx context.Context, s scale, server localpg.Options, progress io.Writer) (b *lab, err error) {
 	b = &lab{scale: s, progress: progress, template: "bench_template", memory: map[string]float64{}}
 	if b.dir, err = os.MkdirTemp("", "outboxd-bench-"); err != nil {
 		return nil, err
@@ -58,7 +56,7 @@ func newLab(ctx context.Context, s scale, progress io.Writer) (b *lab, err error
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
-	if b.server, err = localpg.Start(ctx, localpg.Options{}); err != nil {
+	if b.server, err = localpg.Start(ctx, server); err != nil {
 		return nil, err
 	}
 	if b.provider, err = startProvider(); err != nil {
@@ -109,10 +107,12 @@ func exec1(ctx context.Context, url, sql string) error {
 
 // database is one of its own, migrated and empty.
 type database struct {
-	lab *lab
-	url string
+	lab       *lab
+	name, url string
 	// token is an API key that may send.
 	token string
+	// filled are how many emails fill has submitted, and the number of the last one.
+	filled int
 }
 
 func (b *lab) newDatabase(ctx context.Context) (*database, error) {
@@ -125,7 +125,7 @@ func (b *lab) newDatabase(ctx context.Context) (*database, error) {
 	if err := exec1(ctx, b.superuserURL(name), "CHECKPOINT"); err != nil {
 		return nil, err
 	}
-	d := &database{lab: b, url: b.url(name)}
+	d := &database{lab: b, name: name, url: b.url(name)}
 	if _, err := d.outboxctl(ctx, "org", "create", "bench"); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (d *database) start(ctx context.Context, name, path string, args []string, 
 	p := &program{name: name, lab: d.lab, cmd: exec.CommandContext(ctx, path, args...)}
 	p.cmd.Env = append(os.Environ(), append([]string{
 		"DATABASE_URL=" + d.url, "OUTBOXD_ADDR=127.0.0.1:0", "OUTBOXD_OPS_ADDR=127.0.0.1:0", "OUTBOXD_LOG_FORMAT=json",
-		"OUTBOXD_RATE_LIMIT=off", "OUTBOXD_PROVIDERS=resend", "RESEND_API_KEY=re_bench", "RESEND_BASE_URL=" + d.lab.provider.url,
+		"OUTBOXD_RATE_LIMIT=off", "OUTBOXD_CONCURRENCY=" + strconv.Itoa(deliveriesAtOnce), "OUTBOXD_PROVIDERS=resend", "RESEND_API_KEY=re_bench", "RESEND_BASE_URL=" + d.lab.provider.url,
 	}, env...)...)
 	output, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -214,7 +214,7 @@ func (d *database) startWorker(ctx context.Context) (*program, error) {
 
 // stop notes what memory the program has used, and ends it.
 func (p *program) stop() error {
-	p.lab.memory[p.name] = max(p.lab.memory[p.name], residentMB(p.cmd.Process.Pid))
+	p.lab.memory[p.name] = max(p.lab.memory[p.name], p.memoryMB("VmHWM:"))
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
@@ -222,14 +222,24 @@ func (p *program) stop() error {
 	return nil
 }
 
-// residentMB is the most that a process has had resident; zero where there is no /proc.
-func residentMB(pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// kill ends it at once.
+func (p *program) kill() error {
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	_ = p.cmd.Wait() // says that it was killed
+	return nil
+}
+
+// memoryMB is what of its memory is resident, VmRSS:, or was at the most, VmHWM:; zero
+// where there is no /proc.
+func (p *program) memoryMB(which string) float64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmHWM:" {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == which {
 			kB, _ := strconv.ParseFloat(fields[1], 64)
 			return kB / 1024
 		}

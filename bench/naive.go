@@ -75,8 +75,8 @@ func (w *naiveWorker) Work(ctx context.Context, job *river.Job[naiveArgs]) error
 	return err
 }
 
-// naiveConcurrency is that of our worker by default.
-const naiveConcurrency = 50
+// deliveriesAtOnce is the concurrency of both workers.
+const deliveriesAtOnce = 50
 
 // runNaive works until SIGTERM, in a process of its own, as our worker is.
 func runNaive(ctx context.Context) error {
@@ -86,18 +86,18 @@ func runNaive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = naiveConcurrency / 2
+	cfg.MaxConns = deliveriesAtOnce / 2
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	workers := river.NewWorkers()
-	transport := &http.Transport{MaxIdleConnsPerHost: naiveConcurrency}
+	transport := &http.Transport{MaxIdleConnsPerHost: deliveriesAtOnce}
 	river.AddWorker(workers, &naiveWorker{pool: pool, http: &http.Client{Transport: transport}, url: os.Getenv("RESEND_BASE_URL")})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Schema: outbox.Schema, Workers: workers, FetchCooldown: outbox.FetchCooldown, Logger: slog.New(slog.DiscardHandler),
-		Queues: map[string]river.QueueConfig{outbox.Queue: {MaxWorkers: naiveConcurrency}},
+		Queues: map[string]river.QueueConfig{outbox.Queue: {MaxWorkers: deliveriesAtOnce}},
 	})
 	if err != nil {
 		return err

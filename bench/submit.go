@@ -61,7 +61,13 @@ func submissionRate(ctx context.Context, b *lab) ([]Result, error) {
 		perSecond, _, err := b.pgbench(ctx, 0)
 		return perSecond, err
 	}
-	before, ours, after, err := between(baseline, func() (float64, error) { return b.saturate(ctx) })
+	before, ours, after, err := between(baseline, func() (float64, error) {
+		db, err := b.newDatabase(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return db.saturate(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -73,17 +79,13 @@ func submissionRate(ctx context.Context, b *lab) ([]Result, error) {
 }
 
 // saturate submits from all connections for as long as is measured.
-func (b *lab) saturate(ctx context.Context) (perSecond float64, err error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
-		return 0, err
-	}
-	api, err := db.startAPI(ctx)
+func (d *database) saturate(ctx context.Context) (perSecond float64, err error) {
+	api, err := d.startAPI(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = api.stop() }()
-	c := newClient(api, db.token)
+	c, b := newClient(api, d.token), d.lab
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var done atomic.Int64

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// bytesPerEmail is what a delivered email takes in the database once that is in use: of
+// the second of two rounds. After each comes what happens within an hour anyway: River
+// removes the jobs that are done, and autovacuum makes room of what is dead.
+func bytesPerEmail(ctx context.Context, b *lab) (float64, error) {
+	db, err := b.newDatabase(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var sizes [2]int64
+	for round := range sizes {
+		if _, err := db.fillAndDrain(ctx, (*database).startWorker); err != nil {
+			return 0, err
+		}
+		if err := exec1(ctx, db.url, "DELETE FROM outbox.river_job WHERE state = 'completed'"); err != nil {
+			return 0, err
+		}
+		if err := db.settle(ctx); err != nil {
+			return 0, err
+		}
+		if sizes[round], err = db.size(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return float64(sizes[1]-sizes[0]) / float64(b.deliveries), nil
+}
+
+// size is that of the database, in bytes.
+func (d *database) size(ctx context.Context) (bytes int64, err error) {
+	conn, err := pgx.Connect(ctx, d.url)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&bytes)
+	return bytes, err
+}
+
+// sizes are what an email leaves, and what the programs have used at all these loads.
+func sizes(ctx context.Context, b *lab) ([]Result, error) {
+	bytes, err := bytesPerEmail(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return []Result{
+		{
+			Figure: "bytes in the database per delivered email of 1 kB", Unit: "bytes", Ours: bytes,
+			Must: float64(len(body)) + 2000, Aim: float64(len(body)) + 1000, LessIsBetter: true,
+		},
+		{Figure: "memory of the API", Unit: "MB", Ours: b.memory["api"], Must: 150, Aim: 80, LessIsBetter: true},
+		{Figure: "memory of the worker", Unit: "MB", Ours: b.memory["worker"], Must: 150, Aim: 80, LessIsBetter: true},
+	}, nil
+}
