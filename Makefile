@@ -83,8 +83,10 @@ bench-quick: need-go ## the same in two minutes, to the screen: a look, not a fi
 	@go run ./bench -quick -report - -json "" $(ARGS)
 
 .PHONY: soak
-soak: need-go ## half an hour of load, a worker killed every 30 s, Postgres restarted every 5 minutes (ARGS='-samples FILE')
-	@go run ./bench -soak 30m $(ARGS)
+soak: need-go ## half an hour of load, a worker killed every 30 s, Postgres restarted every 5 minutes
+	@go run ./bench -soak 30m -samples soak.csv $(ARGS)
+	@if command -v gnuplot >/dev/null; then gnuplot -e "samples='soak.csv'; picture='docs/soak.png'" bench/soak.gp; \
+	else echo 'soak.csv holds the samples; with gnuplot, bench/soak.gp draws them'; fi
 
 # The test's own output is the tool's input; what failed is in the tool's last lines.
 .PHONY: providers

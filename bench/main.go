@@ -64,7 +64,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.quick, "quick", false, "measure for seconds instead of minutes: a look, not a figure to publish")
 	flags.StringVar(&o.report, "report", "docs/benchmarks.md", "write the report in Markdown to this `file`; - is the screen")
 	flags.StringVar(&o.json, "json", "docs/benchmarks.json", "write the raw numbers to this `file`; empty: to none")
-	flags.StringVar(&o.only, "only", "", "take the figures alone whose `name` contains this: submissions, latency, deliveries, receipt, recovery, large or size")
+	flags.StringVar(&o.only, "only", "", "take only those figures whose `name` has this in it: submissions, deliveries, receipt, recovery, large or size")
 	flags.DurationVar(&o.soak, "soak", 0, "instead of figures: load for so `long`, with a worker killed every 30 s and Postgres restarted every 5 min")
 	flags.StringVar(&o.samples, "samples", "soak.csv", "write what grows under -soak to this `file`")
 	return o, flags.Parse(args)

@@ -54,8 +54,27 @@ two differ by more than 20 % the figure is INVALID: the machine was busy with so
 	for _, result := range r.Results {
 		text.WriteString(result.row())
 	}
+	fmt.Fprintf(&text, explanation, clients, deliveriesAtOnce)
 	return text.String()
 }
+
+// explanation says what the figures are of.
+const explanation = `
+## What is compared
+
+- **Ours**: the released programs in their default configuration, without a rate limit, against a provider that answers
+  at once in the form of Resend's API.
+- **pgbench**: %d clients, prepared statements, what a submission stores (key, email, content, search term, job) in one
+  transaction per email, in the same tables.
+- **The naive worker**: what one writes first, a River job with the settings of our worker (%d at a time), which loads the
+  message, makes the same call and marks the email as sent. It records nothing before the call, so what a crash
+  interrupts is lost or sent twice, and nobody knows.
+- **Latencies** are counted from when a request was due, whether those before it were done or not.
+- **SIGKILL**: of two workers the one that has more emails with the provider is killed before the provider answers. The
+  sweep, which finds the dead, runs twice a second.
+- **Bytes**: of the second of two rounds, after River has removed the jobs that are done, which it does after an hour, and
+  after a vacuum.
+`
 
 func (r Result) row() string {
 	sign := "≥"

@@ -93,7 +93,8 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return s.judge(ctx)
 }
 
-// saturation is how many emails a second are submitted and delivered at the same time.
+// saturation is how many emails a second are submitted and delivered when each client
+// submits the next one once the last has arrived.
 func (s *soak) saturation(ctx context.Context) (perSecond float64, err error) {
 	p := s.db.lab.provider
 	p.expect(0)
@@ -103,7 +104,10 @@ func (s *soak) saturation(ctx context.Context) (perSecond float64, err error) {
 	for range clients {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				s.submit(ctx)
+				number := s.submit(ctx)
+				for p.at(number).IsZero() && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
 			}
 		})
 	}
@@ -113,9 +117,9 @@ func (s *soak) saturation(ctx context.Context) (perSecond float64, err error) {
 	return float64(p.count()-before) / s.db.lab.measure.Seconds(), nil
 }
 
-// submit submits the next email until it is accepted, or ctx ends.
-func (s *soak) submit(ctx context.Context) {
-	number := s.client.next.Add(1)
+// submit submits the next email until it is accepted, or ctx ends, and returns its number.
+func (s *soak) submit(ctx context.Context) (number int64) {
+	number = s.client.next.Add(1)
 	for ctx.Err() == nil {
 		// Who was cut off may have been accepted.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -123,10 +127,11 @@ func (s *soak) submit(ctx context.Context) {
 		cancel()
 		if err == nil {
 			s.submitted.Add(1)
-			return
+			return number
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
+	return number
 }
 
 // load submits at the rate while workers are killed and Postgres is restarted.

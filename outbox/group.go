@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -97,7 +98,15 @@ func (g *group[K, T]) add(key K, w *waiter[T]) {
 
 // work writes until nothing waits.
 func (g *group[K, T]) work(key K, q *groupQueue[T]) {
-	for waiters := g.next(key, q); waiters != nil; waiters = g.next(key, q) {
+	for {
+		// Things come in bursts: what a shared transaction ends goes on at the same
+		// moment. Whoever is about to run adds itself first, or the first of a burst
+		// would go alone and the others wait for its commit.
+		runtime.Gosched()
+		waiters := g.next(key, q)
+		if waiters == nil {
+			return
+		}
 		g.writeAll(key, waiters)
 	}
 }

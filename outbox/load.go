@@ -92,7 +92,11 @@ SELECT a.email_id, a.number, a.provider, a.provider_key, a.worker, a.began_at, a
     EXISTS (SELECT FROM outbox.events v WHERE v.email_id = a.email_id AND v.attempt = a.number AND v.provider = a.provider)
 FROM outbox.attempts a WHERE a.email_id = ANY ($1::uuid[]) AND a.stage = 'sending'`
 
-const sqlLoadBody = `SELECT coalesce(html, ''), coalesce(text, ''), sealed_body FROM outbox.email_contents WHERE email_id = $1`
+// sqlLoadBody reads what is sealed with the body anew: it may be under another key by
+// now.
+const sqlLoadBody = `
+SELECT coalesce(c.html, ''), coalesce(c.text, ''), c.sealed_body, ` + sealedColumnsSQL + `
+FROM outbox.email_contents c WHERE c.email_id = $1`
 
 const sqlLoadAttachments = `
 SELECT ` + attachmentColumnsSQL + ` FROM outbox.attachments a WHERE a.email_id = $1 ORDER BY a.position`
@@ -172,7 +176,8 @@ func (l *loaded) loadRest(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var batch pgx.Batch
 	batch.Queue(sqlLoadBody, l.ID).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&l.Message.HTML, &l.Message.Text, &l.sealed.body)
+		columns := []any{&l.Message.HTML, &l.Message.Text, &l.sealed.body}
+		err := row.Scan(append(columns, l.sealed.columns()...)...)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // purged meanwhile: nothing will be sent
 		}

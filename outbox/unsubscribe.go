@@ -128,9 +128,10 @@ func (s linkSecret) open(token []byte) (u unsubscribing, ok bool) {
 
 const sqlFindLinkSecret = `SELECT int2send(id) || secret FROM outbox.unsubscribe_secrets WHERE id = $1`
 
-// decodeToken returns the bytes of what may be a token, or [ErrNotFound].
+// decodeToken returns the bytes of what may be a token, or [ErrNotFound]. There is one
+// spelling of each; the decoder steps over ends of lines, strict or not.
 func decodeToken(token string) ([]byte, error) {
-	if len(token) > len(longestToken) {
+	if len(token) > len(longestToken) || strings.ContainsAny(token, "\r\n") {
 		return nil, ErrNotFound
 	}
 	decoded, err := base64.RawURLEncoding.Strict().DecodeString(token)
