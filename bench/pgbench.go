@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,37 +72,60 @@ func (b *lab) pgbench(ctx context.Context, rate float64) (perSecond float64, too
 	return perSecond, took, err
 }
 
-// readLogs reads and removes the logs of pgbench. The third field is how long a
-// transaction took from when it was due, in microseconds.
-func readLogs(prefix string) (took []time.Duration, err error) {
+// transaction is a line of pgbench's log.
+type transaction struct {
+	ended int64 // in microseconds
+	took  time.Duration
+}
+
+// readLogs reads and removes the logs of pgbench. Of the first tenth nothing is kept, as
+// of our own: it is when the connections are opened.
+func readLogs(prefix string) ([]time.Duration, error) {
 	files, err := filepath.Glob(prefix + ".*")
 	if err != nil {
 		return nil, err
 	}
+	var all []transaction
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
 		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			if len(fields) < 3 {
-				continue
+			if t, ok := parseTransaction(line); ok {
+				all = append(all, t)
 			}
-			us, err := strconv.ParseInt(fields[2], 10, 64)
-			if err != nil {
-				continue // skipped
-			}
-			took = append(took, time.Duration(us)*time.Microsecond)
 		}
 		if err := os.Remove(file); err != nil {
 			return nil, err
 		}
 	}
-	if len(took) == 0 {
+	if len(all) == 0 {
 		return nil, errors.New("pgbench: an empty log")
 	}
+	slices.SortFunc(all, func(a, b transaction) int { return cmp.Compare(a.ended, b.ended) })
+	var took []time.Duration
+	for _, t := range all[len(all)/10:] {
+		took = append(took, t.took)
+	}
 	return took, nil
+}
+
+// parseTransaction reads a line: client, number, how long it took from when it was due in
+// microseconds or "skipped", script, and when it ended in seconds and microseconds.
+func parseTransaction(line string) (t transaction, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 {
+		return t, false
+	}
+	var n [3]int64
+	for i, field := range []string{fields[2], fields[4], fields[5]} {
+		var err error
+		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return t, false
+		}
+	}
+	return transaction{ended: n[1]*1_000_000 + n[2], took: time.Duration(n[0]) * time.Microsecond}, true
 }
 
 // percentile returns the value below which so many of a hundred are, in milliseconds.
