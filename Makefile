@@ -77,7 +77,7 @@ crash: need-go ## the crash matrix and its mutants, into docs/crash-matrix.md (a
 	@go run ./crash -mutants -report docs/crash-matrix.md $(ARGS)
 
 .PHONY: bench bench-quick
-bench: need-go ## speed against baselines in the same run, into docs/benchmarks.md (about 10 minutes, on a quiet machine)
+bench: need-go ## speed against baselines in the same run, into docs/benchmarks.md (about 14 minutes, on a quiet machine)
 	@go run ./bench $(ARGS)
 bench-quick: need-go ## the same in two minutes, to the screen: a look, not a figure to publish
 	@go run ./bench -quick -report - -json "" $(ARGS)
