@@ -47,8 +47,8 @@ type scale struct {
 func (o options) scale() scale {
 	if o.quick {
 		return scale{
-			warm: time.Second, measure: 4 * time.Second, deliveries: 3000, paced: 5 * time.Second, kills: 3,
-			stored: 20_000, queued: 5000,
+			warm: time.Second, measure: 3 * time.Second, deliveries: 3000, paced: 4 * time.Second, kills: 2,
+			stored: 10_000, queued: 4000,
 		}
 	}
 	return scale{
