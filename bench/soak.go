@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,6 +58,9 @@ func runSoak(ctx context.Context, o options, progress io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if server.Port, err = portOf(b.server.URL()); err != nil { // it comes back there
+		return err
+	}
 	file, err := os.Create(o.samples)
 	if err != nil {
 		return err
@@ -69,6 +73,14 @@ func runSoak(ctx context.Context, o options, progress io.Writer) (err error) {
 	s := &soak{recoveries: &recoveries{db: db}, length: o.soak, server: server, progress: progress, csv: csv.NewWriter(file)}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	return s.run(ctx)
+}
+
+func portOf(address string) (int, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(u.Port())
 }
 
 func (s *soak) run(ctx context.Context) (err error) {
@@ -138,8 +150,16 @@ func (s *soak) submit(ctx context.Context) (number int64) {
 func (s *soak) load(ctx context.Context, rate float64) error {
 	broken := make(chan error, 1)
 	over, stop := context.WithCancel(ctx)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	var all sync.WaitGroup
-	all.Go(func() { broken <- s.breakThings(over) })
+	all.Go(func() {
+		err := s.breakThings(over)
+		if err != nil {
+			fail(err)
+		}
+		broken <- err
+	})
 	began := time.Now()
 	for i := 0; time.Since(began) < s.length && ctx.Err() == nil; i++ {
 		time.Sleep(time.Until(began.Add(time.Duration(float64(i) / rate * float64(time.Second)))))
