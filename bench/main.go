@@ -47,8 +47,8 @@ type scale struct {
 func (o options) scale() scale {
 	if o.quick {
 		return scale{
-			warm: time.Second, measure: 3 * time.Second, deliveries: 3000, paced: 4 * time.Second, kills: 2,
-			stored: 10_000, queued: 4000,
+			warm: time.Second, measure: 3 * time.Second, deliveries: 2000, paced: 3 * time.Second, kills: 2,
+			stored: 10_000, queued: 3000,
 		}
 	}
 	return scale{
