@@ -16,13 +16,7 @@ import (
 // deliveryRate: a full queue, a provider that answers at once.
 func deliveryRate(ctx context.Context, b *lab) ([]Result, error) {
 	run := func(start startFunc) func() (float64, error) {
-		return func() (float64, error) {
-			db, err := b.newDatabase(ctx)
-			if err != nil {
-				return 0, err
-			}
-			return db.fillAndDrain(ctx, start)
-		}
+		return b.anew(ctx, func(db *database) (float64, error) { return db.fillAndDrain(ctx, start) })
 	}
 	before, ours, after, err := between(run((*database).startNaive), run((*database).startWorker))
 	if err != nil {

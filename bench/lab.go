@@ -105,6 +105,26 @@ func exec1(ctx context.Context, url, sql string) error {
 	return nil
 }
 
+func queryRow(ctx context.Context, url, sql string, into ...any) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.QueryRow(ctx, sql).Scan(into...)
+}
+
+// anew returns a measurement that is taken on a new database.
+func (b *lab) anew(ctx context.Context, measure func(*database) (float64, error)) func() (float64, error) {
+	return func() (float64, error) {
+		db, err := b.newDatabase(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return measure(db)
+	}
+}
+
 // database is one of its own, migrated and empty.
 type database struct {
 	lab       *lab
@@ -171,7 +191,8 @@ func (d *database) start(ctx context.Context, name, path string, args []string, 
 	p := &program{name: name, lab: d.lab, cmd: exec.CommandContext(ctx, path, args...)}
 	p.cmd.Env = append(os.Environ(), append([]string{
 		"DATABASE_URL=" + d.url, "OUTBOXD_ADDR=127.0.0.1:0", "OUTBOXD_OPS_ADDR=127.0.0.1:0", "OUTBOXD_LOG_FORMAT=json",
-		"OUTBOXD_RATE_LIMIT=off", "OUTBOXD_CONCURRENCY=" + strconv.Itoa(deliveriesAtOnce), "OUTBOXD_PROVIDERS=resend", "RESEND_API_KEY=re_bench", "RESEND_BASE_URL=" + d.lab.provider.url,
+		"OUTBOXD_RATE_LIMIT=off", "OUTBOXD_CONCURRENCY=" + strconv.Itoa(deliveriesAtOnce),
+		"OUTBOXD_PROVIDERS=resend", "RESEND_API_KEY=re_bench", "RESEND_BASE_URL=" + d.lab.provider.url,
 	}, env...)...)
 	output, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -250,10 +271,7 @@ func (p *program) memoryMB(which string) float64 {
 // machine describes where the figures come from.
 func machine(ctx context.Context, b *lab) string {
 	version := "?"
-	if conn, err := pgx.Connect(ctx, b.server.URL()); err == nil {
-		_ = conn.QueryRow(ctx, "SHOW server_version").Scan(&version)
-		_ = conn.Close(ctx)
-	}
+	_ = queryRow(ctx, b.server.URL(), "SHOW server_version", &version)
 	return fmt.Sprintf("%d processors, %s/%s, %s, PostgreSQL %s with fsync on; load, programs and database on the same machine",
 		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), version)
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // clients are the connections of every load.
@@ -28,7 +30,7 @@ INSERT INTO outbox.emails (id, org_id, status, created_at) VALUES (` + pgbenchID
 INSERT INTO outbox.email_contents (email_id, org_id, from_address, to_addresses, subject, text, recipients)
 VALUES (` + pgbenchID + `, '00000000-0000-7000-8000-000000000001', 'Shop <shop@example.com>', '["jane@example.org"]', 'Mail ' || :n::bigint, '` + body + `', '{jane@example.org}');
 INSERT INTO outbox.email_terms (email_id, term) VALUES (` + pgbenchID + `, md5('jane@example.org')::uuid);
-INSERT INTO outbox.river_job (kind, queue, args, max_attempts, priority) VALUES ('deliver_email', 'emails', jsonb_build_object('email_id', ` + pgbenchID + `), 25, 2);
+INSERT INTO outbox.river_job (kind, queue, args, max_attempts, priority) VALUES ('deliver_email', '` + outbox.Queue + `', jsonb_build_object('email_id', ` + pgbenchID + `), 25, 2);
 COMMIT;
 `
 

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"context"
-
-	"github.com/jackc/pgx/v5"
-)
+import "context"
 
 // bytesPerEmail is what a delivered email takes in the database once that is in use: of
 // the second of two rounds. After each comes what happens within an hour anyway: River
@@ -25,22 +21,11 @@ func bytesPerEmail(ctx context.Context, b *lab) (float64, error) {
 		if err := db.settle(ctx); err != nil {
 			return 0, err
 		}
-		if sizes[round], err = db.size(ctx); err != nil {
+		if err := queryRow(ctx, db.url, "SELECT pg_database_size(current_database())", &sizes[round]); err != nil {
 			return 0, err
 		}
 	}
 	return float64(sizes[1]-sizes[0]) / float64(b.deliveries), nil
-}
-
-// size is that of the database, in bytes.
-func (d *database) size(ctx context.Context) (bytes int64, err error) {
-	conn, err := pgx.Connect(ctx, d.url)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&bytes)
-	return bytes, err
 }
 
 // sizes are what an email leaves, and what the programs have used at all these loads.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -13,8 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/internal/localpg"
 )
@@ -33,13 +32,12 @@ const (
 // installation that breaks all the time. Nothing may be lost or, at a provider that
 // knows its keys, accepted twice.
 type soak struct {
-	*recoveries
+	*installation
 	length    time.Duration
 	server    localpg.Options
 	submitted atomic.Int64
 	progress  io.Writer
 	csv       *csv.Writer
-	api       *program
 }
 
 // runSoak runs it, with samples of what grows in a file.
@@ -66,11 +64,11 @@ func runSoak(ctx context.Context, o options, progress io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	db, err := b.newDatabase(ctx)
+	in, err := b.startInstallation(ctx)
 	if err != nil {
 		return err
 	}
-	s := &soak{recoveries: &recoveries{db: db}, length: o.soak, server: server, progress: progress, csv: csv.NewWriter(file)}
+	s := &soak{installation: in, length: o.soak, server: server, progress: progress, csv: csv.NewWriter(file)}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	return s.run(ctx)
 }
@@ -83,17 +81,7 @@ func portOf(address string) (int, error) {
 	return strconv.Atoi(u.Port())
 }
 
-func (s *soak) run(ctx context.Context) (err error) {
-	if s.api, err = s.db.startAPI(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.api.stop()) }()
-	s.client = newClient(s.api, s.db.token)
-	for len(s.workers) < 2 {
-		if err := s.startWorker(ctx); err != nil {
-			return err
-		}
-	}
+func (s *soak) run(ctx context.Context) error {
 	rate, err := s.saturation(ctx)
 	if err != nil {
 		return err
@@ -148,17 +136,15 @@ func (s *soak) submit(ctx context.Context) (number int64) {
 
 // load submits at the rate while workers are killed and Postgres is restarted.
 func (s *soak) load(ctx context.Context, rate float64) error {
-	broken := make(chan error, 1)
 	over, stop := context.WithCancel(ctx)
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var broken error
 	var all sync.WaitGroup
 	all.Go(func() {
-		err := s.breakThings(over)
-		if err != nil {
-			fail(err)
+		if broken = s.breakThings(over); broken != nil {
+			cancel()
 		}
-		broken <- err
 	})
 	began := time.Now()
 	for i := 0; time.Since(began) < s.length && ctx.Err() == nil; i++ {
@@ -167,7 +153,7 @@ func (s *soak) load(ctx context.Context, rate float64) error {
 	}
 	stop()
 	all.Wait()
-	return errors.Join(ctx.Err(), <-broken)
+	return cmp.Or(broken, ctx.Err())
 }
 
 // breakThings kills and restarts in turns, and samples, until ctx ends.
@@ -198,11 +184,10 @@ func (s *soak) breakThings(ctx context.Context) error {
 }
 
 func (s *soak) killOne(ctx context.Context) error {
-	for name, w := range s.workers {
-		if err := w.kill(); err != nil {
+	for name := range s.workers {
+		if err := s.killWorker(name); err != nil {
 			return err
 		}
-		delete(s.workers, name)
 		break
 	}
 	return s.startWorker(context.WithoutCancel(ctx))
@@ -224,13 +209,8 @@ SELECT coalesce(sum(n_dead_tup) FILTER (WHERE relname = 'emails'), 0)::bigint,
 FROM pg_stat_user_tables WHERE schemaname = 'outbox'`
 
 func (s *soak) sample(ctx context.Context, at time.Duration) error {
-	conn, err := pgx.Connect(ctx, s.db.url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	var emails, attempts, jobs, bytes int64
-	if err := conn.QueryRow(ctx, sqlSample).Scan(&emails, &attempts, &jobs, &bytes); err != nil {
+	if err := queryRow(ctx, s.db.url, sqlSample, &emails, &attempts, &jobs, &bytes); err != nil {
 		return err
 	}
 	workerMB := 0.0
@@ -261,20 +241,15 @@ func (s *soak) judge(ctx context.Context) error {
 	for began := time.Now(); int64(p.count()) < s.submitted.Load() && time.Since(began) < soakDrain; {
 		time.Sleep(time.Second)
 	}
-	conn, err := pgx.Connect(ctx, s.db.url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	open := -1
 	for began := time.Now(); open != 0 && time.Since(began) < soakDrain; time.Sleep(time.Second) {
-		if err := conn.QueryRow(ctx, sqlOpenEmails).Scan(&open); err != nil {
+		if err := queryRow(ctx, s.db.url, sqlOpenEmails, &open); err != nil {
 			return err
 		}
 	}
 	lost := s.submitted.Load() - int64(p.count())
 	fmt.Fprintf(s.progress, "\n    %d accepted by the API, %d by the provider, %d lost, %d doubled, %d not sent, %d workers killed\n",
-		s.submitted.Load(), p.count(), max(lost, 0), p.doubles(), open, s.made-2)
+		s.submitted.Load(), p.count(), max(lost, 0), p.doubles(), open, s.started-2)
 	if lost > 0 || p.doubles() > 0 || open > 0 {
 		return errors.New("emails were lost or doubled")
 	}

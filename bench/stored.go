@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxd/outboxd/outbox"
 )
 
 // storedRates are the two throughputs with many emails stored and queued: themselves on
@@ -24,27 +26,16 @@ func storedRates(ctx context.Context, b *lab) ([]Result, error) {
 	if err := full.settle(ctx); err != nil {
 		return nil, err
 	}
-	anew := func() (float64, error) {
-		db, err := b.newDatabase(ctx)
-		if err != nil {
-			return 0, err
-		}
-		return db.saturate(ctx)
-	}
-	before, ours, after, err := between(anew, func() (float64, error) { return full.saturate(ctx) })
+	before, ours, after, err := between(
+		b.anew(ctx, func(db *database) (float64, error) { return db.saturate(ctx) }),
+		func() (float64, error) { return full.saturate(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	results := []Result{b.storedResult("submissions", before, ours, after)}
-
-	anew = func() (float64, error) {
-		db, err := b.newDatabase(ctx)
-		if err != nil {
-			return 0, err
-		}
-		return db.fillAndDrain(ctx, (*database).startWorker)
-	}
-	before, ours, after, err = between(anew, func() (float64, error) { return full.drain(ctx, (*database).startWorker) })
+	before, ours, after, err = between(
+		b.anew(ctx, func(db *database) (float64, error) { return db.fillAndDrain(ctx, (*database).startWorker) }),
+		func() (float64, error) { return full.drain(ctx, (*database).startWorker) })
 	return append(results, b.storedResult("deliveries", before, ours, after)), err
 }
 
@@ -79,7 +70,7 @@ var storedSQL = []string{
 			'{"id":"' || id || '","object":"email","status":"queued"}', now() + interval '7 days' FROM stored`,
 	`INSERT INTO outbox.river_job (state, kind, queue, args, max_attempts, attempt, priority, created_at, attempted_at,
 			finalized_at, attempted_by)
-		SELECT 'completed', 'deliver_email', 'email', jsonb_build_object('email_id', id), 10000, 1, 2, now(), now(), now(),
+		SELECT 'completed', 'deliver_email', '` + outbox.Queue + `', jsonb_build_object('email_id', id), 10000, 1, 2, now(), now(), now(),
 			'{host-1234-1}' FROM stored WHERE n % 24 = 0`,
 }
 
@@ -110,13 +101,8 @@ func (d *database) store(ctx context.Context, emails int) error {
 // paid by who is measured next. Pages of indexes that the first vacuum empties are free
 // once nobody can be on the way to them; the second finds that out.
 func (d *database) settle(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, d.lab.superuserURL(d.name))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	for _, sql := range []string{"VACUUM", "VACUUM ANALYZE", "CHECKPOINT"} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
+		if err := exec1(ctx, d.lab.superuserURL(d.name), sql); err != nil {
 			return err
 		}
 	}

@@ -62,13 +62,7 @@ func submissionRate(ctx context.Context, b *lab) ([]Result, error) {
 		perSecond, _, err := b.pgbench(ctx, 0)
 		return perSecond, err
 	}
-	before, ours, after, err := between(baseline, func() (float64, error) {
-		db, err := b.newDatabase(ctx)
-		if err != nil {
-			return 0, err
-		}
-		return db.saturate(ctx)
-	})
+	before, ours, after, err := between(baseline, b.anew(ctx, func(db *database) (float64, error) { return db.saturate(ctx) }))
 	if err != nil {
 		return nil, err
 	}
