@@ -12,9 +12,11 @@ set title "emails, accepted by the API and by the provider"
 plot samples using ($1/60):2 with lines lw 2 title "accepted by the API", \
      samples using ($1/60):3 with lines lw 1 title "accepted by the provider"
 set title "resident memory, MB"
+set key left bottom
 plot samples using ($1/60):4 with lines lw 2 title "api", \
      samples using ($1/60):5 with lines lw 1 title "worker, the larger of two"
 set title "dead rows"
+set key right top
 plot samples using ($1/60):6 with lines title "emails", \
      samples using ($1/60):7 with lines title "attempts", \
      samples using ($1/60):8 with lines title "river\\_job"
