@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // figure is a row or two of the report and how they are measured.
@@ -21,6 +22,23 @@ var figures = []figure{
 	{"recovery", recovery},
 	{"a large database", storedRates},
 	{"size", sizes},
+}
+
+// measure takes the figure until its baselines agree, as often as the scale allows.
+// What is valid is never taken again.
+func (f figure) measure(ctx context.Context, b *lab, each func(Result)) (results []Result, err error) {
+	for range b.tries {
+		if results, err = f.take(ctx, b); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		for _, r := range results {
+			each(r)
+		}
+		if !slices.ContainsFunc(results, func(r Result) bool { return r.Verdict() == Invalid }) {
+			break
+		}
+	}
+	return results, nil
 }
 
 // Verdict is what a figure comes to.

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // A figure counts only if its baselines agree, and is judged in the direction that is
 // better.
@@ -21,6 +24,38 @@ func TestVerdict(t *testing.T) {
 	} {
 		if got := test.result.Verdict(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// A figure that is INVALID is taken again until it is not, and not for ever; one that
+// is missed stands.
+func TestInvalidFigureIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	missed := Result{Ours: 1, Before: 100, After: 100, Must: 1, Aim: 2}
+	invalid := Result{Ours: 200, Before: 100, After: 10, Must: 1, Aim: 2}
+	for _, test := range []struct {
+		name string
+		runs []Result // the last one goes on
+		want Verdict
+		took int
+	}{
+		{"valid", []Result{missed}, Missed, 1},
+		{"busy at first", []Result{invalid, missed}, Missed, 2},
+		{"always busy", []Result{invalid}, Invalid, 3},
+	} {
+		took, shown := 0, 0
+		f := figure{"a figure", func(context.Context, *lab) ([]Result, error) {
+			r := test.runs[min(took, len(test.runs)-1)]
+			took++
+			return []Result{r}, nil
+		}}
+		results, err := f.measure(t.Context(), &lab{scale: options{}.scale()}, func(Result) { shown++ })
+		if err != nil || len(results) != 1 || results[0].Verdict() != test.want {
+			t.Errorf("%s: %v, %v, want one that is %s", test.name, results, err, test.want)
+		}
+		if took != test.took || shown != took {
+			t.Errorf("%s: taken %d times, shown %d, want %d", test.name, took, shown, test.took)
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (r *report) markdown() string {
 		text.WriteString("**A quick look:** seconds instead of minutes. Do not quote these figures.\n\n")
 	}
 	text.WriteString(`Each figure is a ratio to a baseline in the same run, the mean of one taken just before it and one just after. If the
-two differ by more than 20 % the figure is INVALID: the machine was busy with something else. "met" reaches the aim too,
-"reached" what it must.
+two differ by more than 20 % the figure is INVALID, for the machine was busy with something else, and is taken again, up
+to three times in all. "met" reaches the aim too, "reached" what it must.
 
 | figure | ours | baseline | before | after | ratio | must | aim | verdict |
 |---|---|---|---|---|---|---|---|---|
