@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // answer is an HTTP answer.
@@ -96,21 +94,6 @@ func eventually(t *testing.T, what string, done func() bool) {
 			t.Fatalf("%s: it did not happen", what)
 		}
 	}
-}
-
-// count runs a query that returns one number.
-func (in *installation) count(sql string, args ...any) int {
-	in.t.Helper()
-	conn, err := pgx.Connect(context.Background(), in.databaseURL)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	var n int
-	if err := conn.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
-		in.t.Fatal(err)
-	}
-	return n
 }
 
 // awaitEnded waits until no email is on its way.

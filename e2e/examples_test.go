@@ -5,7 +5,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -19,7 +18,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxd/outboxd/internal/pgproxy"
 	"github.com/outboxd/outboxd/internal/testdb"
@@ -50,25 +48,6 @@ func openShop(t *testing.T) *shop {
 	s.org = s.texts("SELECT id::text FROM outbox.orgs")[0]
 	s.start("worker", resendEnv(s.provider)...).ready()
 	return s
-}
-
-// texts runs a query for one column of text.
-func (in *installation) texts(sql string) []string {
-	in.t.Helper()
-	conn, err := pgx.Connect(context.Background(), in.databaseURL)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	rows, err := conn.Query(context.Background(), sql)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	return texts
 }
 
 // example places an order with its receipt in one transaction. Each is a

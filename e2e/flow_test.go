@@ -121,22 +121,17 @@ func TestFloodOfOneOrg(t *testing.T) {
 // enqueue submits a message as an application does that has the database.
 func (in *installation) enqueue(org uuid.UUID, m outbox.Message) {
 	in.t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, in.databaseURL)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	client, err := outbox.NewClient(nil, outbox.Config{})
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := client.EnqueueTx(ctx, tx, outbox.Submission{Org: org, Messages: []outbox.Message{m}})
-		return err
-	}); err != nil {
-		in.t.Fatal(err)
-	}
+	ctx := context.Background()
+	in.ask(func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			_, err := client.EnqueueTx(ctx, tx, outbox.Submission{Org: org, Messages: []outbox.Message{m}})
+			return err
+		})
+	})
 }
 
 // acceptedAfter waits for the email with that subject, and returns when it was

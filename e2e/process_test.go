@@ -33,6 +33,7 @@ type installation struct {
 	t           *testing.T
 	databaseURL string
 	token       string
+	session     session
 }
 
 func install(t *testing.T) *installation {

@@ -1,14 +1,11 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // One key, 100 times at once, at two processes: one email. I6.
@@ -106,18 +103,5 @@ func (in *installation) wantRows(emails, keys int) {
 		if n := in.count("SELECT count(*) FROM outbox." + table); n != want {
 			in.t.Errorf("%d rows in %s, want %d", n, table, want)
 		}
-	}
-}
-
-// exec changes the database behind the programs' back.
-func (in *installation) exec(sql string, args ...any) {
-	in.t.Helper()
-	conn, err := pgx.Connect(context.Background(), in.databaseURL)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
-		in.t.Fatal(err)
 	}
 }
