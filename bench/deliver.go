@@ -16,7 +16,7 @@ import (
 // deliveryRate: a full queue, a provider that answers at once.
 func deliveryRate(ctx context.Context, b *lab) ([]Result, error) {
 	run := func(start startFunc) func() (float64, error) {
-		return b.anew(ctx, func(db *database) (float64, error) { return db.fillAndDrain(ctx, start) })
+		return anew(ctx, b, func(db *database) (float64, error) { return db.fillAndDrain(ctx, start) })
 	}
 	before, ours, after, err := between(run((*database).startNaive), run((*database).startWorker))
 	if err != nil {
@@ -103,8 +103,8 @@ type latencies struct{ p50, p99 float64 }
 // receiptLatency: from the submission to the provider, with little to do.
 func receiptLatency(ctx context.Context, b *lab) ([]Result, error) {
 	before, ours, after, err := between(
-		func() (latencies, error) { return b.receiptsOfNaive(ctx) },
-		func() (latencies, error) { return b.receipts(ctx) })
+		anew(ctx, b, func(db *database) (latencies, error) { return db.receiptsOfNaive(ctx) }),
+		anew(ctx, b, func(db *database) (latencies, error) { return db.receipts(ctx) }))
 	if err != nil {
 		return nil, err
 	}
@@ -120,41 +120,33 @@ func receiptLatency(ctx context.Context, b *lab) ([]Result, error) {
 	}, nil
 }
 
-func (b *lab) receipts(ctx context.Context) (l latencies, err error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
-		return l, err
-	}
-	api, err := db.startAPI(ctx)
+func (d *database) receipts(ctx context.Context) (l latencies, err error) {
+	api, err := d.startAPI(ctx)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, api.stop()) }()
-	worker, err := db.startWorker(ctx)
+	worker, err := d.startWorker(ctx)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, worker.stop()) }()
-	c := newClient(api, db.token)
-	return b.receiptsOf(ctx, c.submit)
+	c := newClient(api, d.token)
+	return d.lab.receiptsOf(ctx, c.submit)
 }
 
-func (b *lab) receiptsOfNaive(ctx context.Context) (l latencies, err error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
-		return l, err
-	}
-	worker, err := db.startNaive(ctx)
+func (d *database) receiptsOfNaive(ctx context.Context) (l latencies, err error) {
+	worker, err := d.startNaive(ctx)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, worker.stop()) }()
-	c, err := newNaiveClient(ctx, db)
+	c, err := newNaiveClient(ctx, d)
 	if err != nil {
 		return l, err
 	}
 	defer c.pool.Close()
-	return b.receiptsOf(ctx, c.submit)
+	return d.lab.receiptsOf(ctx, c.submit)
 }
 
 // receiptsOf submits at the rate and waits for each to arrive. The time is counted from

@@ -114,13 +114,17 @@ func queryRow(ctx context.Context, url, sql string, into ...any) error {
 	return conn.QueryRow(ctx, sql).Scan(into...)
 }
 
-// anew returns a measurement that is taken on a new database.
-func (b *lab) anew(ctx context.Context, measure func(*database) (float64, error)) func() (float64, error) {
-	return func() (float64, error) {
+// anew returns a measurement that is taken on a new database, which then goes: left
+// behind, it would keep autovacuum busy during the next one.
+func anew[T any](ctx context.Context, b *lab, measure func(*database) (T, error)) func() (T, error) {
+	return func() (figure T, err error) {
 		db, err := b.newDatabase(ctx)
 		if err != nil {
-			return 0, err
+			return figure, err
 		}
+		defer func() {
+			err = errors.Join(err, b.admin(context.WithoutCancel(ctx), "DROP DATABASE "+db.name+" WITH (FORCE)"))
+		}()
 		return measure(db)
 	}
 }

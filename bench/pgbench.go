@@ -39,39 +39,43 @@ const pgbenchID = `(lpad(to_hex(:n::bigint), 8, '0') || '-0000-7000-8000-' || lp
 // body is the text of each email, 1 kB.
 var body = strings.Repeat("All of it is paid, and nothing is left to do. ", 22)[:1000]
 
-// pgbench runs the script on a new database for as long as is measured, at a rate or,
-// with zero, as fast as it goes. It returns transactions per second and how long each
-// took.
-func (b *lab) pgbench(ctx context.Context, rate float64) (perSecond float64, took []time.Duration, err error) {
-	db, err := b.newDatabase(ctx)
+// pgbenchRate runs the script as fast as it goes and returns transactions per second.
+func (d *database) pgbenchRate(ctx context.Context) (perSecond float64, err error) {
+	out, err := d.pgbench(ctx, d.lab.warm+d.lab.measure)
 	if err != nil {
-		return 0, nil, err
-	}
-	script, logs := filepath.Join(b.dir, "script.sql"), filepath.Join(b.dir, "pgbench_log")
-	if err := os.WriteFile(script, []byte(pgbenchScript), 0o600); err != nil {
-		return 0, nil, err
-	}
-	args := []string{
-		"-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2", "-D", "n=0", "-f", script,
-		"-T", strconv.Itoa(int((b.warm + b.measure).Seconds())),
-	}
-	if rate > 0 {
-		args = append(args, "-R", fmt.Sprintf("%.0f", rate), "-l", "--log-prefix", logs)
-	}
-	out, err := exec.CommandContext(ctx, "pgbench", append(args, db.url)...).CombinedOutput()
-	if err != nil {
-		return 0, nil, fmt.Errorf("pgbench: %w\n%s", err, out)
+		return 0, err
 	}
 	match := regexp.MustCompile(`tps = ([0-9.]+)`).FindSubmatch(out)
 	if match == nil {
-		return 0, nil, fmt.Errorf("pgbench: no figure in\n%s", out)
+		return 0, fmt.Errorf("pgbench: no figure in\n%s", out)
 	}
-	perSecond, err = strconv.ParseFloat(string(match[1]), 64)
-	if err != nil || rate == 0 {
-		return perSecond, nil, err
+	return strconv.ParseFloat(string(match[1]), 64)
+}
+
+// pgbenchTook runs the script at a rate and returns how long each transaction took.
+func (d *database) pgbenchTook(ctx context.Context, rate float64) ([]time.Duration, error) {
+	logs := filepath.Join(d.lab.dir, "pgbench_log")
+	if _, err := d.pgbench(ctx, d.lab.paced, "-R", fmt.Sprintf("%.0f", rate), "-l", "--log-prefix", logs); err != nil {
+		return nil, err
 	}
-	took, err = readLogs(logs)
-	return perSecond, took, err
+	return readLogs(logs)
+}
+
+// pgbench runs the script for so long and returns what it printed.
+func (d *database) pgbench(ctx context.Context, length time.Duration, more ...string) ([]byte, error) {
+	script := filepath.Join(d.lab.dir, "script.sql")
+	if err := os.WriteFile(script, []byte(pgbenchScript), 0o600); err != nil {
+		return nil, err
+	}
+	args := slices.Concat([]string{
+		"-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2", "-D", "n=0", "-f", script,
+		"-T", strconv.Itoa(int(length.Seconds())),
+	}, more, []string{d.url})
+	out, err := exec.CommandContext(ctx, "pgbench", args...).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	return out, nil
 }
 
 // transaction is a line of pgbench's log.

@@ -5,32 +5,28 @@ import "context"
 // bytesPerEmail is what a delivered email takes in the database once that is in use: of
 // the second of two rounds. After each comes what happens within an hour anyway: River
 // removes the jobs that are done, and autovacuum makes room of what is dead.
-func bytesPerEmail(ctx context.Context, b *lab) (float64, error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (d *database) bytesPerEmail(ctx context.Context) (float64, error) {
 	var sizes [2]int64
 	for round := range sizes {
-		if _, err := db.fillAndDrain(ctx, (*database).startWorker); err != nil {
+		if _, err := d.fillAndDrain(ctx, (*database).startWorker); err != nil {
 			return 0, err
 		}
-		if err := exec1(ctx, db.url, "DELETE FROM outbox.river_job WHERE state = 'completed'"); err != nil {
+		if err := exec1(ctx, d.url, "DELETE FROM outbox.river_job WHERE state = 'completed'"); err != nil {
 			return 0, err
 		}
-		if err := db.settle(ctx); err != nil {
+		if err := d.settle(ctx); err != nil {
 			return 0, err
 		}
-		if err := queryRow(ctx, db.url, "SELECT pg_database_size(current_database())", &sizes[round]); err != nil {
+		if err := queryRow(ctx, d.url, "SELECT pg_database_size(current_database())", &sizes[round]); err != nil {
 			return 0, err
 		}
 	}
-	return float64(sizes[1]-sizes[0]) / float64(b.deliveries), nil
+	return float64(sizes[1]-sizes[0]) / float64(d.lab.deliveries), nil
 }
 
 // sizes are what an email leaves, and what the programs have used at all these loads.
 func sizes(ctx context.Context, b *lab) ([]Result, error) {
-	bytes, err := bytesPerEmail(ctx, b)
+	bytes, err := anew(ctx, b, func(db *database) (float64, error) { return db.bytesPerEmail(ctx) })()
 	if err != nil {
 		return nil, err
 	}

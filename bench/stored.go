@@ -13,29 +13,31 @@ import (
 // storedRates are the two throughputs with many emails stored and queued: themselves on
 // an empty database are the baseline.
 func storedRates(ctx context.Context, b *lab) ([]Result, error) {
-	full, err := b.newDatabase(ctx)
-	if err != nil {
+	return anew(ctx, b, func(db *database) ([]Result, error) { return db.storedRates(ctx) })()
+}
+
+// storedRates fills the database and measures it against others.
+func (d *database) storedRates(ctx context.Context) ([]Result, error) {
+	b := d.lab
+	if err := d.store(ctx, b.stored); err != nil {
 		return nil, err
 	}
-	if err := full.store(ctx, b.stored); err != nil {
+	if err := d.fill(ctx, b.queued); err != nil {
 		return nil, err
 	}
-	if err := full.fill(ctx, b.queued); err != nil {
-		return nil, err
-	}
-	if err := full.settle(ctx); err != nil {
+	if err := d.settle(ctx); err != nil {
 		return nil, err
 	}
 	before, ours, after, err := between(
-		b.anew(ctx, func(db *database) (float64, error) { return db.saturate(ctx) }),
-		func() (float64, error) { return full.saturate(ctx) })
+		anew(ctx, b, func(db *database) (float64, error) { return db.saturate(ctx) }),
+		func() (float64, error) { return d.saturate(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	results := []Result{b.storedResult("submissions", before, ours, after)}
 	before, ours, after, err = between(
-		b.anew(ctx, func(db *database) (float64, error) { return db.fillAndDrain(ctx, (*database).startWorker) }),
-		func() (float64, error) { return full.drain(ctx, (*database).startWorker) })
+		anew(ctx, b, func(db *database) (float64, error) { return db.fillAndDrain(ctx, (*database).startWorker) }),
+		func() (float64, error) { return d.drain(ctx, (*database).startWorker) })
 	return append(results, b.storedResult("deliveries", before, ours, after)), err
 }
 

@@ -58,11 +58,9 @@ func (c *client) submit(ctx context.Context, number int64) error {
 
 // submissionRate: as many as go through 64 connections.
 func submissionRate(ctx context.Context, b *lab) ([]Result, error) {
-	baseline := func() (float64, error) {
-		perSecond, _, err := b.pgbench(ctx, 0)
-		return perSecond, err
-	}
-	before, ours, after, err := between(baseline, b.anew(ctx, func(db *database) (float64, error) { return db.saturate(ctx) }))
+	before, ours, after, err := between(
+		anew(ctx, b, func(db *database) (float64, error) { return db.pgbenchRate(ctx) }),
+		anew(ctx, b, func(db *database) (float64, error) { return db.saturate(ctx) }))
 	if err != nil {
 		return nil, err
 	}
@@ -114,31 +112,29 @@ func submissionLatency(ctx context.Context, b *lab) ([]Result, error) {
 	if rate == 0 {
 		return nil, errors.New("comes after the rates; take all figures of submissions")
 	}
-	before, ours, after, err := between(func() (float64, error) {
-		_, took, err := b.pgbench(ctx, rate)
-		return percentile(took, 99), err
-	}, func() (float64, error) {
-		took, err := b.pacedSubmissions(ctx, rate)
-		return percentile(took, 99), err
-	})
+	before, ours, after, err := between(
+		anew(ctx, b, func(db *database) (float64, error) {
+			took, err := db.pgbenchTook(ctx, rate)
+			return percentile(took, 99), err
+		}),
+		anew(ctx, b, func(db *database) (float64, error) {
+			took, err := db.pacedSubmissions(ctx, rate)
+			return percentile(took, 99), err
+		}))
 	return []Result{{
 		Figure: fmt.Sprintf("p99 of POST /emails at %.0f/s, open model", rate), Unit: "ms", Baseline: "p99 of that pgbench at the same rate",
 		Ours: ours, Before: before, After: after, Must: 3, Aim: 1.5, LessIsBetter: true,
 	}}, err
 }
 
-func (b *lab) pacedSubmissions(ctx context.Context, rate float64) ([]time.Duration, error) {
-	db, err := b.newDatabase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	api, err := db.startAPI(ctx)
+func (d *database) pacedSubmissions(ctx context.Context, rate float64) ([]time.Duration, error) {
+	api, err := d.startAPI(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = api.stop() }()
-	c := newClient(api, db.token)
-	return paced(ctx, rate, b.warm+b.measure, func(ctx context.Context, number int64, _ time.Time) error {
+	c := newClient(api, d.token)
+	return paced(ctx, rate, d.lab.paced, func(ctx context.Context, number int64, _ time.Time) error {
 		return c.submit(ctx, number)
 	})
 }
