@@ -43,9 +43,10 @@ test: ci-complete check $(CACHE)/mailpit-$(MAILPIT_VERSION) ## what CI runs: che
 # that tests start are built without it unless OUTBOXD_TEST_RACE is set: under it they
 # take twice the processor time. The linter vets; go test would read all dependencies
 # once more for it. Nothing is taken from the test cache, which does not see another
-# server behind DATABASE_URL.
+# server behind DATABASE_URL. The race detector would have each process sleep for a
+# second before it ends.
 RACE    = $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
-GO_TEST = OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
+GO_TEST = GORACE="$${GORACE:-atexit_sleep_ms=0}" OUTBOXD_TEST_MAILPIT='$(TOOLS)/mailpit' go run ./internal/localpg/run -- \
 	go test $(RACE) -vet=off -count=1 -timeout 14m $(TESTFLAGS) $(PKGS)
 
 # In CI nothing may be left out; say so before the long part.

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	binDir = dir
 	// Most of these tests wait most of the time, for processes and deadlines.
 	// -parallel on the command line still counts: it is parsed later.
-	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)*3/2)); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)*2)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}
@@ -52,7 +52,8 @@ func buildPrograms() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"build"}, testdb.RaceFlag()...)
+	// Without symbols for a debugger they are linked in half the time.
+	args := append([]string{"build", "-ldflags=-s -w"}, testdb.RaceFlag()...)
 	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl", "./examples/go-order")
 	build := exec.Command("go", args...)
 	build.Dir = ".."
