@@ -114,8 +114,8 @@ func queryRow(ctx context.Context, url, sql string, into ...any) error {
 	return conn.QueryRow(ctx, sql).Scan(into...)
 }
 
-// anew returns a measurement that is taken on a new database, which then goes: left
-// behind, it would keep autovacuum busy during the next one.
+// anew returns a measurement that is taken on a new database, which then goes, so
+// that autovacuum has nothing to do in it during the next one.
 func anew[T any](ctx context.Context, b *lab, measure func(*database) (T, error)) func() (T, error) {
 	return func() (figure T, err error) {
 		db, err := b.newDatabase(ctx)

@@ -28,7 +28,7 @@ func buildWorker(ctx context.Context, path string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	// Without symbols for a debugger it is linked in half the time.
+	// Linking takes less without symbols for a debugger.
 	args = slices.Concat([]string{"build", "-buildvcs=false", "-ldflags=-s -w"}, testdb.RaceFlag(), []string{"-o", path}, args, []string{"./cmd/worker"})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root

@@ -52,7 +52,7 @@ func buildPrograms() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Without symbols for a debugger they are linked in half the time.
+	// Linking takes less without symbols for a debugger.
 	args := append([]string{"build", "-ldflags=-s -w"}, testdb.RaceFlag()...)
 	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl", "./examples/go-order")
 	build := exec.Command("go", args...)
