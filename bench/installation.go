@@ -16,17 +16,12 @@ type installation struct {
 	started int                 // workers, those that were killed among them
 }
 
-// startInstallation starts one on a new database.
-func (b *lab) startInstallation(ctx context.Context) (in *installation, err error) {
-	db, err := b.newDatabase(ctx)
+func (d *database) startInstallation(ctx context.Context) (*installation, error) {
+	api, err := d.startAPI(ctx)
 	if err != nil {
 		return nil, err
 	}
-	api, err := db.startAPI(ctx)
-	if err != nil {
-		return nil, err
-	}
-	in = &installation{db: db, api: api, client: newClient(api, db.token), workers: map[string]*program{}}
+	in := &installation{db: d, api: api, client: newClient(api, d.token), workers: map[string]*program{}}
 	for range 2 {
 		if err := in.startWorker(ctx); err != nil {
 			return nil, errors.Join(err, in.stop())

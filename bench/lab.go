@@ -40,8 +40,8 @@ type lab struct {
 	memory map[string]float64
 }
 
-func newLab(ctx context.Context, s scale, server localpg.Options, progress io.Writer) (b *lab, err error) {
-	b = &lab{scale: s, progress: progress, template: "bench_template", memory: map[string]float64{}}
+func newLab(ctx context.Context, s scale, server localpg.Options, progress io.Writer) (_ *lab, err error) {
+	b := &lab{scale: s, progress: progress, template: "bench_template", memory: map[string]float64{}}
 	if b.dir, err = os.MkdirTemp("", "outboxd-bench-"); err != nil {
 		return nil, err
 	}

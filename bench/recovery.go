@@ -16,24 +16,32 @@ const (
 
 // recovery: a worker is killed while the provider has not answered it. What counts is
 // when another worker sends each of its emails again.
-func recovery(ctx context.Context, b *lab) (_ []Result, err error) {
-	in, err := b.startInstallation(ctx)
+func recovery(ctx context.Context, b *lab) ([]Result, error) {
+	took, err := anew(ctx, b, func(db *database) ([]time.Duration, error) { return db.recoveries(ctx) })()
+	if err != nil {
+		return nil, err
+	}
+	return []Result{{
+		Figure: fmt.Sprintf("SIGKILL of a worker to the next send of its emails, p99 of %d emails in %d kills", len(took), b.kills), Unit: "ms",
+		Ours: percentile(took, 99), Must: 2000, Aim: 1000, LessIsBetter: true,
+	}}, nil
+}
+
+// recoveries kills one worker after the other.
+func (d *database) recoveries(ctx context.Context) (took []time.Duration, err error) {
+	in, err := d.startInstallation(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.stop()) }()
-	var took []time.Duration
-	for range b.kills {
+	for range d.lab.kills {
 		again, err := in.recover(ctx)
 		if err != nil {
 			return nil, err
 		}
 		took = append(took, again...)
 	}
-	return []Result{{
-		Figure: fmt.Sprintf("SIGKILL of a worker to the next send of its emails, p99 of %d emails in %d kills", len(took), b.kills), Unit: "ms",
-		Ours: percentile(took, 99), Must: 2000, Aim: 1000, LessIsBetter: true,
-	}}, nil
+	return took, nil
 }
 
 // recover kills the worker that most of the emails are with, and returns after how long

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -56,29 +55,23 @@ func runSoak(ctx context.Context, o options, progress io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if server.Port, err = portOf(b.server.URL()); err != nil { // it comes back there
-		return err
-	}
+	server.Port = b.server.Port() // it comes back there
 	file, err := os.Create(o.samples)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	in, err := b.startInstallation(ctx)
+	db, err := b.newDatabase(ctx) // it goes with the server
+	if err != nil {
+		return err
+	}
+	in, err := db.startInstallation(ctx)
 	if err != nil {
 		return err
 	}
 	s := &soak{installation: in, length: o.soak, server: server, progress: progress, csv: csv.NewWriter(file)}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	return s.run(ctx)
-}
-
-func portOf(address string) (int, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(u.Port())
 }
 
 func (s *soak) run(ctx context.Context) error {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -53,11 +52,8 @@ func (s *server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.running = running
-	if s.url, err = url.Parse(running.URL()); err != nil {
-		return err
-	}
-	s.options.Port, err = strconv.Atoi(s.url.Port())
+	s.running, s.options.Port = running, running.Port()
+	s.url, err = url.Parse(running.URL())
 	return err
 }
 

@@ -42,7 +42,8 @@ type Options struct {
 	// created when missing. Empty means a temporary folder, removed on Stop.
 	DataDir string
 	// Ephemeral gives up durability for speed: a crash of the machine loses
-	// the data. It is meant for tests.
+	// the data, which without a DataDir is in memory where that has room. It is
+	// meant for tests.
 	Ephemeral bool
 	// Port is the TCP port on 127.0.0.1. Zero means any free port.
 	Port int
@@ -55,6 +56,7 @@ type Options struct {
 type Server struct {
 	url          string
 	superuserURL string
+	port         int
 	cluster      cluster
 	process      *process
 
@@ -97,7 +99,7 @@ func start(ctx context.Context, binDir string, opts Options) (_ *Server, err err
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFolder(ctx, opts.DataDir, as)
+	f, err := openFolder(ctx, opts, as)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +122,10 @@ func start(ctx context.Context, binDir string, opts Options) (_ *Server, err err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{url: serverURL(owner, password, port), superuserURL: serverURL(superuser, password, port), cluster: c, process: p}
+	s := &Server{
+		url: serverURL(owner, password, port), superuserURL: serverURL(superuser, password, port), port: port,
+		cluster: c, process: p,
+	}
 	err = p.awaitReady(ctx, s.superuserURL)
 	if err == nil {
 		err = makeOwner(ctx, s.superuserURL, password)
@@ -137,6 +142,10 @@ func (s *Server) URL() string { return s.url }
 
 // SuperuserURL is the same for the superuser, who is above row-level security.
 func (s *Server) SuperuserURL() string { return s.superuserURL }
+
+// Port is the TCP port on 127.0.0.1 that the server listens on. Given to a later Start,
+// in Options, the server comes back at the same address.
+func (s *Server) Port() int { return s.port }
 
 // Done is closed when the server has ended, by Stop or by itself.
 func (s *Server) Done() <-chan struct{} { return s.process.done }

@@ -17,7 +17,7 @@ func (s *Server) Replicate(ctx context.Context, dataDir string) (err error) {
 	if !isProgram(c.program("pg_basebackup")) {
 		return fmt.Errorf("pg_basebackup: %w", ErrNotFound)
 	}
-	if c.folder, err = openFolder(ctx, dataDir, c.folder.as); err != nil {
+	if c.folder, err = openFolder(ctx, Options{DataDir: dataDir}, c.folder.as); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.folder.close()) }()
