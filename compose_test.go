@@ -227,8 +227,8 @@ func TestComposeCommandsExist(t *testing.T) {
 	t.Parallel()
 	known := programs(t)
 	outboxctl := filepath.Join(t.TempDir(), "outboxctl")
-	build := append([]string{"build", "-buildvcs=false"}, testdb.RaceFlag()...)
-	if _, err := goCommand(append(build, "-o", outboxctl, "./cmd/outboxctl")...); err != nil {
+	build := slices.Concat([]string{"build"}, testdb.BuildFlags(), []string{"-o", outboxctl, "./cmd/outboxctl"})
+	if _, err := goCommand(build...); err != nil {
 		t.Fatal(err)
 	}
 

@@ -28,8 +28,7 @@ func buildWorker(ctx context.Context, path string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	// Linking takes less without symbols for a debugger.
-	args = slices.Concat([]string{"build", "-buildvcs=false", "-ldflags=-s -w"}, testdb.RaceFlag(), []string{"-o", path}, args, []string{"./cmd/worker"})
+	args = slices.Concat([]string{"build"}, testdb.BuildFlags(), []string{"-o", path}, args, []string{"./cmd/worker"})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {

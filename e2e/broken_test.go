@@ -22,7 +22,7 @@ import (
 func TestCheckThenInsertIsCaught(t *testing.T) {
 	t.Parallel()
 	history := func(t *testing.T, atOnce int) *recorder {
-		in := &installation{t: t, databaseURL: testdb.URL(t)}
+		in := connect(t, testdb.URL(t))
 		base := startBroken(t, in.databaseURL, atOnce)
 		r := newRecorder(in)
 		var wg sync.WaitGroup
@@ -33,7 +33,7 @@ func TestCheckThenInsertIsCaught(t *testing.T) {
 		for _, request := range []string{"a", "b"} {
 			r.submit(t.Context(), base, submitted{key: "k", request: request})
 		}
-		r.look(in.databaseURL)
+		r.look(in)
 		return r
 	}
 	t.Run("one at a time it looks right", func(t *testing.T) {

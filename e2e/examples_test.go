@@ -261,7 +261,7 @@ func TestExampleOfARole(t *testing.T) {
 		t.Fatal(err)
 	}
 	above.Path = as.Path
-	admin := shop{installation: &installation{t: t, databaseURL: above.String()}}
+	admin := shop{installation: connect(t, above.String())}
 	created := run(t, psql("role.sql", "role="+role, "password=secret"), "DATABASE_URL="+admin.databaseURL)
 	if err := await(t, "role.sql", created.done); err != nil {
 		t.Fatalf("%v\n%s", err, &created.out)

@@ -27,10 +27,11 @@ func startReplicated(t *testing.T) *replicated {
 		t.Fatal(err)
 	}
 	p.replica = startDurable(t, replicaData)
-	p.above(p.primary).exec("ALTER SYSTEM SET synchronous_standby_names = '*'")
-	p.above(p.primary).exec("SELECT pg_reload_conf()")
+	above := p.above(p.primary)
+	above.exec("ALTER SYSTEM SET synchronous_standby_names = '*'")
+	above.exec("SELECT pg_reload_conf()")
 	eventually(t, "the replica follows, and commits wait for it", func() bool {
-		return p.above(p.primary).count("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+		return above.count("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
 	})
 	return p
 }
@@ -77,7 +78,8 @@ func (p *replicated) failOver() {
 
 // above is one of the servers as its superuser sees it.
 func (p *replicated) above(server *localpg.Server) *installation {
-	return &installation{t: p.t, databaseURL: server.SuperuserURL()}
+	p.t.Helper()
+	return connect(p.t, server.SuperuserURL())
 }
 
 // The primary gets SIGKILL under load and its synchronous replica is promoted.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/outbox"
 	"github.com/outboxd/outboxd/providers/providertest"
 )
@@ -43,14 +44,8 @@ func fromEnv(name string, otherwise int) int {
 func (in *installation) flood(emails int) uuid.UUID {
 	in.t.Helper()
 	ctx := context.Background()
-	outboxctl(in.t, in.databaseURL, "org", "create", "flood")
-	conn, err := pgx.Connect(ctx, in.databaseURL)
+	org, err := api.CreateOrg(ctx, in.pool, api.Org{Name: "flood"})
 	if err != nil {
-		in.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	var org uuid.UUID
-	if err := conn.QueryRow(ctx, "SELECT id FROM outbox.orgs WHERE name = 'flood'").Scan(&org); err != nil {
 		in.t.Fatal(err)
 	}
 	client, err := outbox.NewClient(nil, outbox.Config{})
@@ -64,7 +59,7 @@ func (in *installation) flood(emails int) uuid.UUID {
 				From: "flood@example.com", To: []string{"jane@example.org"}, Subject: fmt.Sprint("Flood ", stored+i), Text: "Hello.",
 			}}}
 		}
-		if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := pgx.BeginFunc(ctx, in.pool, func(tx pgx.Tx) error {
 			_, err := client.EnqueueManyTx(ctx, tx, batch)
 			return err
 		}); err != nil {
@@ -126,12 +121,12 @@ func (in *installation) enqueue(org uuid.UUID, m outbox.Message) {
 		in.t.Fatal(err)
 	}
 	ctx := context.Background()
-	in.ask(func(conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			_, err := client.EnqueueTx(ctx, tx, outbox.Submission{Org: org, Messages: []outbox.Message{m}})
-			return err
-		})
-	})
+	if err := pgx.BeginFunc(ctx, in.pool, func(tx pgx.Tx) error {
+		_, err := client.EnqueueTx(ctx, tx, outbox.Submission{Org: org, Messages: []outbox.Message{m}})
+		return err
+	}); err != nil {
+		in.t.Fatal(err)
+	}
 }
 
 // acceptedAfter waits for the email with that subject, and returns when it was
@@ -262,16 +257,11 @@ func TestBadDayOfAProvider(t *testing.T) {
 // minutes.
 func (in *installation) hurry(d *day) (added int) {
 	for !d.isOver() && !in.t.Failed() {
-		conn, err := pgx.Connect(context.Background(), in.databaseURL)
-		if err != nil {
-			return added
-		}
-		_, _ = conn.Exec(context.Background(), `UPDATE outbox.providers SET probe_at = now() + interval '200 milliseconds'
+		_, _ = in.pool.Exec(context.Background(), `UPDATE outbox.providers SET probe_at = now() + interval '200 milliseconds'
 			WHERE probe_at > now() + interval '200 milliseconds'`)
-		if tag, err := conn.Exec(context.Background(), sqlMoreFlood); err == nil {
+		if tag, err := in.pool.Exec(context.Background(), sqlMoreFlood); err == nil {
 			added += int(tag.RowsAffected())
 		}
-		_ = conn.Close(context.Background())
 		<-time.After(200 * time.Millisecond)
 	}
 	return added

@@ -39,7 +39,7 @@ func TestHistoriesWithKillsLinearize(t *testing.T) {
 	for number := range n {
 		r := newRecorder(in)
 		apis.recordHistory(r, number)
-		r.look(in.databaseURL)
+		r.look(in)
 		r.check(true)
 		for _, op := range r.history {
 			total[op.Output.(outcome).verdict]++
@@ -221,14 +221,14 @@ func (r *recorder) outcomeOf(a answer, err error) outcome {
 
 // look reads what the database has for each key of the history. All of it is
 // one snapshot, so it is one moment for each key.
-func (r *recorder) look(databaseURL string) {
+func (r *recorder) look(in *installation) {
 	r.t.Helper()
 	keys := map[string][]stored{}
 	for _, op := range r.history {
 		keys[op.Input.(submitted).key] = nil
 	}
 	call := r.now()
-	for _, found := range r.storedEmails(databaseURL) {
+	for _, found := range in.storedEmails() {
 		key, request, _ := strings.Cut(found.request, " ")
 		if _, ours := keys[key]; ours {
 			keys[key] = append(keys[key], stored{request, found.id})
@@ -240,25 +240,11 @@ func (r *recorder) look(databaseURL string) {
 	}
 }
 
-func (r *recorder) storedEmails(databaseURL string) []stored {
-	r.t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, databaseURL)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, "SELECT c.subject, e.id::text FROM outbox.emails e JOIN outbox.email_contents c ON c.email_id = e.id")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	emails, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s stored, err error) {
+func (in *installation) storedEmails() []stored {
+	in.t.Helper()
+	return rowsOf(in, func(row pgx.CollectableRow) (s stored, err error) {
 		return s, row.Scan(&s.request, &s.id)
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return emails
+	}, "SELECT c.subject, e.id::text FROM outbox.emails e JOIN outbox.email_contents c ON c.email_id = e.id")
 }
 
 // check asks Porcupine.

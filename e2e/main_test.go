@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -52,10 +53,9 @@ func buildPrograms() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Linking takes less without symbols for a debugger.
-	args := append([]string{"build", "-ldflags=-s -w"}, testdb.RaceFlag()...)
-	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl", "./examples/go-order")
-	build := exec.Command("go", args...)
+	build := exec.Command("go", slices.Concat([]string{"build"}, testdb.BuildFlags(), []string{
+		"-o", dir + string(filepath.Separator), "./cmd/api", "./cmd/worker", "./cmd/outboxctl", "./examples/go-order",
+	})...)
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)

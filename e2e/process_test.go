@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outboxd/outboxd/api"
 	"github.com/outboxd/outboxd/internal/testdb"
 )
 
@@ -33,7 +37,7 @@ type installation struct {
 	t           *testing.T
 	databaseURL string
 	token       string
-	session     session
+	pool        *pgxpool.Pool
 }
 
 func install(t *testing.T) *installation {
@@ -44,7 +48,7 @@ func install(t *testing.T) *installation {
 // installOn takes a migrated database.
 func installOn(t *testing.T, databaseURL string) *installation {
 	t.Helper()
-	in := &installation{t: t, databaseURL: databaseURL}
+	in := connect(t, databaseURL)
 	in.token = in.newOrg("acme")
 	return in
 }
@@ -52,9 +56,19 @@ func installOn(t *testing.T, databaseURL string) *installation {
 // newOrg makes an org and returns a key of it that may do all.
 func (in *installation) newOrg(name string) (token string) {
 	in.t.Helper()
-	outboxctl(in.t, in.databaseURL, "org", "create", name)
-	lines := strings.Fields(outboxctl(in.t, in.databaseURL, "key", "create", "--org", name, "--scopes", "send,read,admin"))
-	return lines[len(lines)-1]
+	if _, err := api.CreateOrg(context.Background(), in.pool, api.Org{Name: name}); err != nil {
+		in.t.Fatal(err)
+	}
+	return in.newKey(name, "send", "read", "admin")
+}
+
+func (in *installation) newKey(org string, scopes ...string) (token string) {
+	in.t.Helper()
+	token, err := api.CreateKey(context.Background(), in.pool, api.Key{Org: org, Scopes: scopes})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return token
 }
 
 // process is a running program.

@@ -24,7 +24,7 @@ func everyByte() []byte {
 	return file
 }
 
-// key makes another API key of the org.
+// key makes another API key of the org, as an operator does.
 func (in *installation) key(scopes string) string {
 	in.t.Helper()
 	printed := strings.Fields(outboxctl(in.t, in.databaseURL, "key", "create", "--org", "acme", "--scopes", scopes))

@@ -250,7 +250,7 @@ func TestHugeBodyIsCut(t *testing.T) {
 		t.Errorf("%d MB were taken", sent.Load()>>20)
 	}
 	limit := 50 << 20
-	if len(testdb.RaceFlag()) > 0 {
+	if testdb.Race() {
 		limit *= 8 // what the race detector keeps beside each byte
 	}
 	grown := p.memoryOf("VmHWM") - before

@@ -26,8 +26,9 @@ func TestNothingIsAcknowledgedWithoutTheStandby(t *testing.T) {
 		}
 	}
 	// The operator gives the standby up.
-	db.above(db.primary).exec("ALTER SYSTEM SET synchronous_standby_names = ''")
-	db.above(db.primary).exec("SELECT pg_reload_conf()")
+	above := db.above(db.primary)
+	above.exec("ALTER SYSTEM SET synchronous_standby_names = ''")
+	above.exec("SELECT pg_reload_conf()")
 	eventually(t, "it is acknowledged", func() bool { return submit().status == http.StatusAccepted })
 	if n := in.count("SELECT count(*) FROM outbox.emails"); n != 1 {
 		t.Errorf("%d emails", n)
