@@ -73,8 +73,8 @@ const (
 	// of files that live for a second: opening them on a disk's file system was a tenth
 	// of the processor time of package outbox's tests.
 	memory = "/dev/shm"
-	// memoryNeeded is what has to be free there, many times what the tests take.
-	memoryNeeded = 4 << 30
+	// memoryNeeded is what has to be free there: ten times what all tests take.
+	memoryNeeded = 2 << 30
 )
 
 func hasRoom(dir string) bool {
