@@ -17,8 +17,10 @@ PKGS      ?= ./...
 TESTFLAGS ?=
 
 # Git refuses a tree that another user owns, and Go then refuses to build; the
-# version comes in by the linker instead. A go.work above this tree is not ours.
-export GOFLAGS := $(strip $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false)
+# version comes in by the linker instead. Without this tree's path in it, what was
+# compiled here need not be compiled again in another clone. A go.work above this
+# tree is not ours.
+export GOFLAGS := $(strip $(filter-out -buildvcs=% -trimpath,$(GOFLAGS)) -buildvcs=false -trimpath)
 export GOWORK  := off
 VERSION ?= $(shell git -c safe.directory='$(CURDIR)' describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -X github.com/outboxd/outboxd/cmd/internal/app.Version=$(VERSION)
@@ -119,7 +121,7 @@ vuln: need-go $(TOOLS)/govulncheck ## known vulnerabilities in what is linked (a
 .PHONY: build
 build: need-go ## the programs, static, in bin/
 	$(call step,build,$(call BUILD,bin/))
-BUILD = CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(1) $(PROGRAMS:%=./cmd/%)
+BUILD = CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o $(1) $(PROGRAMS:%=./cmd/%)
 
 # What is linked into the programs, read from the programs.
 .PHONY: sbom

@@ -51,7 +51,7 @@ func (in *installation) texts(sql string) []string {
 	return rowsOf(in, pgx.RowTo[string], sql)
 }
 
-// rowsOf runs a query.
+// rowsOf runs a query and returns what of makes of each row.
 func rowsOf[T any](in *installation, of pgx.RowToFunc[T], sql string, args ...any) []T {
 	in.t.Helper()
 	rows, err := in.pool.Query(context.Background(), sql, args...)
