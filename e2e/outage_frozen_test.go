@@ -20,7 +20,7 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	in := install(t)
 	proxy := pgproxy.New(t, in.databaseURL)
 	// So long that a slow machine can measure all others while the key is held.
-	frozen := in.startBehind(proxy, "DATABASE_URL="+proxy.URL()+"&application_name=frozen&idle_in_transaction_session_timeout=12s")
+	frozen := in.startBehind(proxy, "DATABASE_URL="+proxy.URL()+"&application_name=frozen&idle_in_transaction_session_timeout=20s")
 	frozenBase := frozen.url("api")
 	base := in.start("api", "OUTBOXD_PROVIDERS=smtp").url("api")
 	submitMany(t, base, in.token, "warm") // connections, on both sides
@@ -36,15 +36,19 @@ func TestAPIFrozenDuringCommit(t *testing.T) {
 	for i := range results {
 		wg.Go(func() { results[i] = hammer(base, in.token, "held", email(0)) })
 	}
-	p99 := submitMany(t, base, in.token, "other")
+	// Behind the held key they would take until its session ends. A busy machine is
+	// slow without it, too, at times; what waits for the key is slow each time.
+	limit := max(time.Second, 4*usual)
+	p99 := submitMany(t, base, in.token, "other-")
+	for try := 2; p99 > limit && try <= 3; try++ {
+		p99 = submitMany(t, base, in.token, fmt.Sprintf("other-%d-", try))
+	}
 	held := in.count(`SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name = 'frozen' AND state = 'idle in transaction'`)
 	if held != 1 {
 		t.Fatalf("%d sessions hold the key after the measurement, want 1: the test shows nothing", held)
 	}
-	// Behind the held key they would take until its session ends. A busy
-	// machine is slow without it, too.
-	if limit := max(time.Second, 4*usual); p99 > limit {
+	if p99 > limit {
 		t.Errorf("other keys' p99 is %v, want at most %v; it is %v when no key is held", p99, limit, usual)
 	}
 	wg.Wait() // the key works again
